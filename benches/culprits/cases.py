@@ -13,17 +13,27 @@ PATIENCE_S = 5.0
 """Time-out and longest silence of these jobs."""
 START_S = 120.0
 """Longest time until ranks begin."""
-SYSTEMS = ("hocket run", "elastic", "torchrun")
+WARNING = "warning"
+"""What the launcher says while the job runs, of a rank for which the others wait."""
+WARNED_PATIENCE_S = 120.0
+"""Time-out of jobs that are to be warned of before it."""
+ENDING = ("hocket run", "elastic", "torchrun")
+SYSTEMS = (*ENDING, WARNING)
 
 
 class Case(Struct, frozen=True):
-    """`kind`: for `rank`; `title`: for people. `waits`: others notice only when their patience ends. `systems`: systems that can
-    show the failure."""
+    """`kind`: for `rank`; `title`: for people. `waits`: others notice only when their patience ends, and
+    are warned of it before. `ending`: systems that can show how the job ends."""
 
     kind: str
     title: str
     waits: bool = False
-    systems: tuple[str, ...] = SYSTEMS
+    ending: tuple[str, ...] = ENDING
+
+    @property
+    def systems(self) -> tuple[str, ...]:
+        """Systems that can show the failure."""
+        return (*self.ending, WARNING) if self.waits else self.ending
 
 
 CASES = {
@@ -44,7 +54,7 @@ CASES = {
         Case("cut cable", "its host's cable is cut", waits=True),
         Case("early end", "leaves the loop early, and exits with 0"),
         # Elastic jobs have no process groups.
-        Case("other shape", "calls all_reduce with another shape", systems=("hocket run", "torchrun")),
+        Case("other shape", "calls all_reduce with another shape", ending=("hocket run", "torchrun")),
         Case("other buffer", "gets a buffer of another shape"),
     )
 }

@@ -14,7 +14,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from benches.culprits import memory, words
-from benches.culprits.cases import CULPRIT, PATIENCE_S, START_S, WORLD, Case
+from benches.culprits.cases import CULPRIT, PATIENCE_S, START_S, WARNED_PATIENCE_S, WARNING, WORLD, Case
 from benches.culprits.notes import Read
 from benches.culprits.starting import Started
 from benches.emulated import hosts
@@ -27,6 +27,8 @@ END_S = 60.0
 TICK_S = 0.005
 GIGABIT = 1e9
 LAST_WORDS_MAX = 6000
+BLAMED = {"elastic": words.left_out, WARNING: words.warned}
+"""How ranks are blamed, where it is not by the launcher's last word."""
 
 
 class Found(Struct, frozen=True, kw_only=True):
@@ -72,7 +74,10 @@ def run(case: Case, system: str) -> Found:
             if system == "torchrun":
                 started.torchrun()
             else:
-                started.hocket(elastic=system == "elastic")
+                started.hocket(
+                    elastic=system == "elastic",
+                    patience_s=WARNED_PATIENCE_S if system == WARNING else PATIENCE_S,
+                )
             wrong_s = job.wrong_s()
             if case.kind == "cut cable":
                 if not isinstance(emulation, NamespaceEmulation):
@@ -111,10 +116,10 @@ class _Job:
             time.sleep(TICK_S)
         said = self._started.said()
         code = launcher.poll()
-        waited_s = PATIENCE_S if self._case.waits else 0.0
+        waited_s = PATIENCE_S if self._case.waits and self._system != WARNING else 0.0
         return Found(
             took_s=None if over_s is None else over_s - wrong_s - waited_s,
-            blamed=words.left_out(said) if self._system == "elastic" else words.blamed(said),
+            blamed=BLAMED.get(self._system, words.blamed)(said),
             last={rank: words.last_line(self._lines(rank, said)) for rank in SURVIVORS},
             data=self._data(),
             code=-1 if code is None else code,
@@ -137,7 +142,9 @@ class _Job:
 
     def _over_s(self) -> float | None:
         """Time of the end of the job, or time at which the survivors of an elastic job continued; None before."""
-        if self._system == "torchrun":
+        if self._system == WARNING:
+            over = bool(words.warned(self._started.said()))
+        elif self._system == "torchrun":
             over = all(_has_ended(self._held[rank]) for rank in SURVIVORS if rank in self._held)
         else:
             over = self._started.processes[0].poll() is not None

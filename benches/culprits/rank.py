@@ -54,8 +54,10 @@ def raise_in_loader() -> NoReturn:
 
 
 def sleep_in_native_code() -> None:
-    """Sleep and hold the interpreter: no other Python thread runs."""
-    ctypes.PyDLL(None).sleep(FOR_EVER_S)
+    """Wait and hold the interpreter: no other Python thread runs."""
+    # A read goes on after a signal, by which the launcher asks for the stack.
+    nothing, _writer = os.pipe()
+    ctypes.PyDLL(None).read(nothing, ctypes.create_string_buffer(1), 1)
 
 
 def loop_for_ever() -> NoReturn:

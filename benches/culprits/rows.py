@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from benches.culprits.cases import CASES, CULPRIT, SYSTEMS, Case
+from benches.culprits.cases import CASES, CULPRIT, SYSTEMS, WARNING, Case
 from benches.culprits.jobs import Found, run, shown
 from benches.row import Row
 from hocket.errors import PeerError
 
 LATE_S = 5.0
 """Longest time from an error, or from the end of the others' patience, until all ranks know."""
+WARNED_S = 10.0
+"""Longest time until the launcher warns: what others wait before, three reports without an answer, and the stack."""
 ENDS = {
     "hocket run": "until all have ended",
     "elastic": "until the others have made a step without it",
     "torchrun": "until the others have ended",
+    WARNING: "until the launcher warns of it",
 }
 
 
@@ -23,6 +26,8 @@ def is_right(found: Found, system: str) -> bool:
     """Return whether the final output names the culprit; elastic jobs must continue to the end, with no other rank left out."""
     if system == "torchrun":
         return found.all_name_culprit
+    if system == WARNING:
+        return found.names_culprit
     return found.names_culprit and (found.code == 0) == (system == "elastic")
 
 
@@ -30,6 +35,8 @@ def words_of(found: Found, system: str) -> str:
     if system == "torchrun":
         return shown(found.data)
     ranks = ", ".join(map(str, found.blamed)) or "nobody"
+    if system == WARNING:
+        return f"warns of rank {ranks}"
     what = "goes on without" if system == "elastic" else "blames"
     return f"{what} rank {ranks}, exit code {found.code}"
 
@@ -52,12 +59,12 @@ def rows(case: Case, systems: tuple[str, ...], runs: int) -> Iterator[Row]:
         took_s = [each.took_s for each in found if each.took_s is not None]
         if len(took_s) < len(found):
             raise PeerError(f"{case.kind}, {system}: nobody noticed\n{found[-1].said}")
-        after = "after the time-out, " if case.waits else ""
+        after = "after the time-out, " if case.waits and system != WARNING else ""
         yield Row.over(
             took_s,
             name=case.kind,
             what=f"{system}: {after}{ENDS[system]}",
-            target=LATE_S,
+            target=WARNED_S if system == WARNING else LATE_S,
             unit="s",
         )
 

@@ -41,18 +41,19 @@ class Started:
             "PYTHONPATH": os.pathsep.join(str(Path(each).absolute()) for each in sys.path),
         }
 
-    def hocket(self, *, elastic: bool) -> None:
-        """Start `hocket run` on the first host, which reaches the others as by ssh."""
+    def hocket(self, *, elastic: bool, patience_s: float) -> None:
+        """Start `hocket run` on the first host, which reaches the others as by ssh. `patience_s`: longest wait and silence."""
         reach, slots = self._directory / "reach", self._directory / "hosts"
         commands = ((host, shlex.join(self._emulation.command(host))) for host in self._hosts)
         ways = [f'{host}) exec {command} sh -c "$2" ;;' for host, command in commands]
         reach.write_text("\n".join(["#!/bin/sh", 'case "$1" in', *ways, "esac\n"]))
         reach.chmod(0o700)
         slots.write_text("\n".join(self._hosts) + "\n")
-        options = ["--hosts", str(slots), "--ssh", str(reach), "--timeout", f"{PATIENCE_S:g}"]
+        options = ["--hosts", str(slots), "--ssh", str(reach), "--timeout", f"{patience_s:g}"]
         options += ["--store", self._emulation.address(self._hosts[0])]
         options += ["--elastic", f"{LEAST}:{WORLD}"] if elastic else []
-        self._start(self._hosts[0], [*HOCKET, "run", *options, "-m", *self._rank], {})
+        silence = {"HOCKET_HEARTBEAT_TIMEOUT_S": f"{patience_s:g}"}
+        self._start(self._hosts[0], [*HOCKET, "run", *options, "-m", *self._rank], silence)
 
     def torchrun(self) -> None:
         """Start torchrun's agents. Rank N's stderr is in `N.said`: agents add their own to its output."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+WARNED = re.compile(r"^rank (\d+) on \S+ is late: ", re.MULTILINE)
 FAILED = re.compile(r"^hocket: rank (\d+) on \S+ failed: ", re.MULTILINE)
 LEFT_OUT = re.compile(r"epoch \d+ (?:without|after) (.+?)(?: has left)?: \d+ of \d+ ranks go on")
 RANK = re.compile(r"\brank (\d+) on\b")
@@ -22,6 +23,15 @@ def blamed(said: str) -> tuple[int, ...]:
     """
     found = FAILED.findall(said)
     return (int(found[-1]),) if found else ()
+
+
+def warned(said: str) -> tuple[int, ...]:
+    """Ranks of which the launcher has warned.
+
+    >>> warned("[2] rank 0 on a is late: no\\nrank 1 on b is late: ranks 0, 2 wait for it")
+    (1,)
+    """
+    return tuple(sorted({int(rank) for rank in WARNED.findall(said)}))
 
 
 def left_out(said: str) -> tuple[int, ...]:

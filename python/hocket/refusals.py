@@ -12,6 +12,7 @@ BENCHMARKS = "a library in a benchmark"
 BUFFERS = "equal buffers"
 CLIPPING = "clipping"
 DDP = "DDP over another backend"
+DUMPS = "HOCKET_DUMPS"
 ELASTIC = "elastic jobs"
 EPOCHS = "handlers of timers and members"
 FABRIC = "a fabric"
@@ -118,6 +119,10 @@ REFUSED: dict[tuple[str, str], str] = {
     ),
     (ELASTIC, RAY): (
         "HOCKET_COORDINATOR, but a Trainer's workers are a job of their own\nhint: unset it, and HOCKET_JOINS"
+    ),
+    (ELASTIC, DUMPS): (
+        "HOCKET_DUMPS: an elastic job goes on without a rank that is lost, and fails with none\n"
+        "hint: leave it unset; the launcher says which rank was lost and why"
     ),
     (
         MEANS,

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any, get_args
 
+from hocket import logs
 from hocket.errors import UsageError
 
 
@@ -46,6 +47,12 @@ def seconds(text: str) -> float:
     if patience(text) < SECONDS_MIN:
         raise ValueError
     return float(text)
+
+
+def log_levels(text: str) -> str:
+    """LEVEL,NAME=LEVEL,… with levels `debug`, `info`, `warning` and `error` (docs/logs.md)."""
+    logs.levels_of(text)
+    return text
 
 
 def seconds_of(search: str) -> float:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 from hocket.errors import UsageError
-from hocket.setting_values import count, flag, one_of, patience, ports, seconds, whole
+from hocket.setting_values import count, flag, log_levels, one_of, patience, ports, seconds, whole
 from hocket.spellings import steps, trace_bytes
 
 
@@ -272,6 +272,20 @@ class Settings:
         patience,
         "Seconds between a rank's reports of how it gets on, which `hocket top` shows; 0: it reports nothing.",
     )
+    late_s: float = _variable(
+        "HOCKET_LATE_S",
+        3.0,
+        patience,
+        "Seconds, but at least three steps and one second more, for which all others wait before the launcher or rank 0 warns of a "
+        "rank, with its Python stack; 0: nobody warns (docs/monitoring.md).",
+    )
+    dumps: str | None = _variable(
+        "HOCKET_DUMPS",
+        None,
+        str,
+        "Directory to which each rank writes what it had called when the job fails, as PyTorch's `fr_trace` reads it; else none is "
+        "written (docs/it-hangs.md).",
+    )
     metrics: str | None = _variable(
         "HOCKET_METRICS",
         None,
@@ -284,6 +298,12 @@ class Settings:
         None,
         str,
         "Bearer token that a scrape of the metrics must carry: yours to give, and needed where other machines reach them.",
+    )
+    log: str | None = _variable(
+        "HOCKET_LOG",
+        None,
+        log_levels,
+        "Levels of log lines, for all or by part: `info`, `debug`, `warning,store=debug`; else warnings (docs/logs.md).",
     )
     threads: int = _variable("HOCKET_THREADS", 1, count, "Native threads of each rank.")
     timeout_s: float = _variable(
@@ -346,6 +366,11 @@ class Settings:
         return (not self.tls and self.wire == "tcp") if self.checksum is None else self.checksum
 
     @property
+    def warns_of_late(self) -> bool:
+        """True if somebody warns of ranks that are late, by what ranks report."""
+        return bool(self.late_s and self.live_interval_s)
+
+    @property
     def besides(self) -> int:
         """Number of ranks, the last ones, that do not train."""
         return self.servers + self.helpers
@@ -375,7 +400,7 @@ class Settings:
         }
 
 
-CHECKED = (count, whole, patience, seconds, steps, trace_bytes)
+CHECKED = (log_levels, count, whole, patience, seconds, steps, trace_bytes)
 """Parsers of numbers and ranges, which also check arguments of functions and of the command line."""
 
 
@@ -386,6 +411,12 @@ def _parsed(given: str, text: str, parse: Callable[[str], Any]) -> Any:
     except ValueError:
         what = (parse.__doc__ or parse.__name__).partition("\n")[0].rstrip(".")
         raise UsageError(f"{given} is not {what[:1].lower()}{what[1:]}") from None
+
+
+def log_of(environment: Mapping[str, str]) -> str | None:
+    """Return HOCKET_LOG, if it is set, for commands that need no other setting. UsageError: it does not parse."""
+    text = environment.get("HOCKET_LOG")
+    return _parsed(f"HOCKET_LOG: {text!r}", text, log_levels) if text else None
 
 
 PREFIX = "HOCKET_"

@@ -9,9 +9,11 @@ from tests.support import warm
 
 WORLD, CULPRIT = 4, 2
 DEADLINE_S = 120
+LATE_FOR_S = 8.0
+"""More than `HOCKET_LATE_S`, and than the interval of reports."""
 
 SCRIPT = f"""
-import os, sys, time, torch, hocket.torch as hk
+import ctypes, os, sys, time, torch, hocket.torch as hk
 torch.set_num_threads(1)
 rank, kind = int(os.environ["RANK"]), sys.argv[1]
 torch.manual_seed(rank)
@@ -21,6 +23,8 @@ model, optimizer = hk.distribute(model, torch.optim.SGD(model.parameters(), lr=1
 def load():
     if kind == "slow loader" and rank == {CULPRIT}:
         time.sleep(0.3)
+    if kind == "slow batch" and rank == {CULPRIT} and step == 40:
+        time.sleep({LATE_FOR_S})
     return torch.randn(2, 16)
 
 for step in range(1_000_000):
@@ -29,6 +33,11 @@ for step in range(1_000_000):
     model(batch).square().sum().backward()
     optimizer.step()
     time.sleep(0.01)
+    if kind == "all at once" and step == 40:
+        time.sleep({LATE_FOR_S})
+    if kind == "holds" and rank == {CULPRIT} and step == 40:
+        nothing, writer = os.pipe()
+        ctypes.PyDLL(None).read(nothing, ctypes.create_string_buffer(1), 1)
     if kind == "hangs" and rank == {CULPRIT} and step == 40:
         while True:
             time.sleep(0.01)

@@ -76,7 +76,7 @@ def test_a_stopped_rank_is_named(tmp_path):
                 if (each["blame"] or {}).get("how") == "late"
             } <= {CULPRIT}
             code, _, err = job.top("--stack", str(CULPRIT))
-            assert (code, f"--pid {number}" in err) == (1, True), err
+            assert (code, f"kill -CONT {number}" in err) == (1, True), err
         finally:
             os.kill(number, signal.SIGCONT)
 

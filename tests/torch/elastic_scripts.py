@@ -122,7 +122,9 @@ def loop() -> None:
 
 def hold() -> None:
     """For ever, in C, without letting go of the interpreter: no other thread of Python runs."""
-    ctypes.PyDLL(None).pause()
+    # A read goes on after a signal, by which others ask for the stack.
+    nothing, _writer = os.pipe()
+    ctypes.PyDLL(None).read(nothing, ctypes.create_string_buffer(1), 1)
 
 
 WAYS: dict[str, Callable[[], object]] = {

@@ -16,10 +16,10 @@ from typing import NoReturn
 
 import click
 
-from hocket import __version__, extras
+from hocket import __version__, extras, logs
 from hocket.cli.shared import streams
 from hocket.errors import Error, UsageError
-from hocket.settings import refuse_unknown
+from hocket.settings import log_of, refuse_unknown
 
 FAILED = 1
 MISUSED = 2
@@ -82,6 +82,7 @@ def hocket(context: click.Context) -> None:
     """
     if context.invoked_subcommand != LISTS_VARIABLES:
         refuse_unknown(os.environ)
+        logs.apply(log_of(os.environ))
 
 
 def main() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from hocket import extras
+from hocket import extras, logs
 from hocket.artefacts.promise import Promise
 from hocket.cli.shared.elastic import ELASTIC, Elastic
 from hocket.cli.shared.options import (
@@ -81,6 +81,9 @@ SERVE = ("-m", "hocket.torch.server_rank")
 )
 @dir_option("--trace", "trace_path", text="Write a trace directory for `hocket report`.")
 @trace_bounds_options
+@dir_option(
+    "--dumps", "dumps_path", text="When the job fails, write there what each rank had called, for `fr_trace`."
+)
 @click.option(
     "--threads", type=click.IntRange(1), metavar="N", help="Native threads of each rank.  [default: 1]"
 )
@@ -109,6 +112,13 @@ SERVE = ("-m", "hocket.torch.server_rank")
     metavar="[ADDRESS:]PORT",
     help="Serve the job's metrics to Prometheus there; on this machine alone without ADDRESS, else with HOCKET_METRICS_TOKEN.",
 )
+@click.option(
+    "-v",
+    "--verbose",
+    count=True,
+    help="Log more: `-v` for HOCKET_LOG=info, `-vv` for debug, here and on the ranks.",
+)
+@click.option("-q", "--quiet", is_flag=True, help="Log errors alone: HOCKET_LOG=error.")
 @click.option("--quiet-others", is_flag=True, help="Show rank 0's output alone, as it is.")
 @click.option("-m", "as_module", is_flag=True, help="SCRIPT is a module's name.")
 @click.argument("script", required=False)
@@ -132,11 +142,14 @@ def command(
     trace_path: Path | None,
     trace_steps: str | None,
     trace_bytes: int | None,
+    dumps_path: Path | None,
     threads: int | None,
     timeout_s: float | None,
     elastic: Elastic | None,
     resumed: Path | None,
     metrics: str | None,
+    verbose: int,
+    quiet: bool,
     quiet_others: bool,
     as_module: bool,
     script: str | None,
@@ -183,13 +196,16 @@ def command(
         "trace": absolute(trace_path, must_exist=False),
         "trace_steps": trace_steps,
         "trace_bytes": trace_bytes,
+        "dumps": absolute(dumps_path, must_exist=False),
         "threads": threads,
         "timeout_s": timeout_s,
         "metrics": metrics,
+        "log": _log(verbose, quiet=quiet),
         **(elastic.settings() if elastic else {}),
     }
     given = {name: value for name, value in given.items() if value is not None}
     settings = dataclasses.replace(Settings.from_environment(), **given)
+    logs.apply(settings.log)
     options = {"plan": plan_path, "cluster": cluster_path, "tuning": tuning_path, "policy": policy}
     check(settings, options, here=hosts is None)
     if settings.servers and settings.helpers:
@@ -225,6 +241,12 @@ def command(
             journal=elastic.journal if elastic else None,
         )
     )
+
+
+def _log(verbose: int, *, quiet: bool) -> str | None:
+    if verbose and quiet:
+        raise UsageError("-v and -q: one logs more, the other less\nhint: leave one of them out")
+    return "error" if quiet else (None, "info", "debug")[min(verbose, 2)]
 
 
 def _say_threads(processes: list[ProcessSpec]) -> None:

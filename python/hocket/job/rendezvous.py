@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from hocket import __version__, _native, typed
+from hocket import __version__, _native, logs, typed
 from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster
 from hocket.errors import Error, RendezvousError
@@ -28,8 +28,10 @@ from hocket.job import alike, emulated_links, secrecy
 from hocket.job import alone as unnumbered
 from hocket.job import at_exit as ending
 from hocket.job.cause import cause_of
+from hocket.job.dumps.failing import Failing
 from hocket.job.environment import NO_LAUNCHER, Identity, identify
 from hocket.job.host import Host, job_names
+from hocket.job.live.alarm import Alarm
 from hocket.job.live.files import LiveJob
 from hocket.job.live.observer import Observer
 from hocket.job.live.progress import Progress
@@ -40,6 +42,7 @@ from hocket.job.store import address as addresses
 from hocket.job.store import interfaces
 from hocket.job.store.server import Server
 from hocket.job.store.store import Store
+from hocket.refusals import DUMPS, ELASTIC, refused
 from hocket.settings import Settings
 from hocket.spellings import bounds_of
 
@@ -91,6 +94,7 @@ class Job:
         clocks: by rank, the lowest rank that shares its monotonic clock.
         members: by rank, numbers that processes of an elastic job keep while ranks change: a founder's is its rank at the start.
         progress: what this rank does, for observers.
+        failing: what writes dumps when the job fails, if that is set.
     """
 
     rank: int
@@ -110,6 +114,8 @@ class Job:
     progress: Progress = field(default_factory=Progress, repr=False)
     publisher: Publisher | None = field(default=None, repr=False)
     endpoint: Endpoint | None = field(default=None, repr=False)
+    alarm: Alarm | None = field(default=None, repr=False)
+    failing: Failing | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         """Number members by rank, unless given."""
@@ -170,6 +176,7 @@ class Job:
         except BaseException:
             engine.close()
             raise
+        log.info("rank %d listens at %s, and is connected to all", self.rank, ", ".join(engine.addresses))
         # Lost ranks of an elastic job have no place in the epoch in force; the others keep their numbers.
         self.progress.bytes_sent = lambda: dict(zip(engine.members, engine.bytes_sent(), strict=False))
         return engine
@@ -177,10 +184,22 @@ class Job:
     def publish(self, generation: int = 0) -> None:
         """Report from now on how this rank gets on, where others may look. `generation`: see `LiveJob`.
 
-        Rank 0 of a job whose launcher does not serve the store serves metrics, if that is set: UsageError, RendezvousError as in
-        `Endpoint`.
+        Rank 0 of a job whose launcher does not serve the store warns of ranks that are late, and serves metrics, if that is set:
+        UsageError, RendezvousError as in `Endpoint`. UsageError: an elastic job is to write dumps.
         """
         interval_s = self.settings.live_interval_s
+        entry = LiveJob(
+            process=os.getpid(),
+            launches=False,
+            store=self.store.address,
+            secret=self.secret.hex(),
+            command=tuple(sys.argv),
+            generation=generation,
+        )
+        if self.settings.dumps is not None:
+            if self.elastic:
+                raise refused(ELASTIC, DUMPS)
+            self.failing = Failing(self, entry)
         # Nobody but this process knows the store of a process that is a job by itself.
         if not interval_s or (self.world == 1 and self.server is not None):
             return
@@ -192,14 +211,7 @@ class Job:
             host=self.host,
             elastic=self.elastic,
             interval_s=interval_s,
-        )
-        entry = LiveJob(
-            process=os.getpid(),
-            launches=False,
-            store=self.store.address,
-            secret=self.secret.hex(),
-            command=tuple(sys.argv),
-            generation=generation,
+            trains=self.rank < self.world - self.settings.besides,
         )
         # The first rank of a host may be lost where others go on.
         announces = self.local_rank == 0 or self.elastic
@@ -209,8 +221,16 @@ class Job:
             self.endpoint = Endpoint(
                 self.settings.metrics, self.settings.metrics_token, Observer(lambda: entry)
             )
+        # Groups of torch.distributed meet at rank 0's store, whoever has launched it.
+        if self.server is not None and self.settings.warns_of_late:
+            self.alarm = Alarm(Observer(lambda: entry), late_s=self.settings.late_s, interval_s=interval_s)
         self.publisher = Publisher(
-            reporter, entry, rank=self.rank, interval_s=interval_s, announces=announces
+            reporter,
+            entry,
+            rank=self.rank,
+            interval_s=interval_s,
+            announces=announces,
+            dump=None if self.failing is None else self.failing.demanded,
         )
 
     def publish_no_more(self) -> None:
@@ -218,8 +238,14 @@ class Job:
         if self.endpoint is not None:
             self.endpoint.close()
             self.endpoint = None
+        if self.alarm is not None:
+            self.alarm.close()
+            self.alarm = None
         if self.publisher is not None:
             self.publisher.close()
+        if self.failing is not None:
+            self.failing.close()
+            self.failing = None
         self.progress.bytes_sent = None
 
     @property
@@ -322,6 +348,7 @@ def join(
     environment = os.environ if environment is None else environment
     settings = settings or Settings.from_environment(environment)
     settings.refuse_bounds_of_nothing()
+    logs.apply(settings.log)
     me = identify({**environment, **settings.to_environment()}, parent=os.getppid())
     if me.launcher == NO_LAUNCHER and (alone := unnumbered.warning(environment)) is not None:
         log.warning("hocket: %s", alone)
@@ -365,6 +392,7 @@ def join(
     hosts = tuple(member.host for member in members)
     clocks = [member.clock for member in members]
     here = [rank for rank, each in enumerate(hosts) if each == hosts[me.rank]]
+    log.info("rank %d of %d on %s has met the others at %s", me.rank, me.world, hosts[me.rank], address)
     return Job(
         rank=me.rank,
         world=me.world,

@@ -1,4 +1,5 @@
-"""What a launcher does for observers of its job: it keeps the file by which they find it, and serves the metrics."""
+"""What a launcher does for observers of its job: it keeps the file by which they find it, serves the metrics, and warns of late
+ranks."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ import os
 from collections.abc import Sequence
 
 from hocket.errors import UsageError
+from hocket.job.live.alarm import Alarm
 from hocket.job.live.endpoint import Endpoint
 from hocket.job.live.files import SUFFIX, LiveJob, kept, newest
 from hocket.job.live.observer import Observer
@@ -38,7 +40,7 @@ class LiveGoodput:
 def observed(
     stack: contextlib.ExitStack, store: str, secret: str, command: Sequence[str], settings: Settings
 ) -> None:
-    """Let observers find the job, and scrape its metrics if that is set, until the stack ends.
+    """Let observers find the job, and scrape its metrics if that is set, and warn of ranks that are late, until the stack ends.
 
     UsageError, RendezvousError: metrics cannot be served there.
     """
@@ -50,3 +52,8 @@ def observed(
     if settings.metrics is not None:
         endpoint = Endpoint(settings.metrics, settings.metrics_token, Observer(lambda: newest(job)))
         stack.callback(endpoint.close)
+    if settings.warns_of_late:
+        alarm = Alarm(
+            Observer(lambda: newest(job)), late_s=settings.late_s, interval_s=settings.live_interval_s
+        )
+        stack.callback(alarm.close)

@@ -50,6 +50,8 @@ def within(group: Any, settings: Settings) -> tuple[Within, Settings]:
         store_served=False,
         # Each group has a rank 0.
         trace=None if settings.trace is None else str(Path(settings.trace) / f"group-{ranks[0]}"),
+        # Beside the others: `fr_trace` reads the directories in its directory, too.
+        dumps=None if settings.dumps is None else f"{settings.dumps}-group-{ranks[0]}",
     )
 
     def publish(text: str | None, _timeout_s: float) -> str:

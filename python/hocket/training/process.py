@@ -271,6 +271,8 @@ class Process:
         """Tell all ranks why this one gives up, and because of which other rank if `error`, or its cause, names one."""
         self.gave_up = self.gave_up or reason
         cause = None if error is None else cause_of(error, self.everyone.rank)
+        if self.everyone.failing is not None:
+            self.everyone.failing.failed(reason, error, asks=cause is not None)
         if self._membership is not None:
             self._membership.close()
         self.arrival.close()
@@ -315,6 +317,8 @@ class Process:
             self._membership.close()
         self.arrival.close()
         blamed = None if self._engine is None else self._engine.blamed
+        if blamed is not None and self.everyone.failing is not None:
+            self.everyone.failing.failed(str(blamed), asks=True)
         try:
             if self._engine is not None:
                 self._engine.close(at_exit=at_exit)

@@ -7,7 +7,7 @@ waited long; one that, step for step, lets others wait. What a rank does while o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from statistics import median
 
 from msgspec import Struct
@@ -68,7 +68,7 @@ def is_silent(age_s: float, status: Status) -> bool:
 
 
 def _late(here: Mapping[int, tuple[float, Status]]) -> Blame | None:
-    waiting = {rank: _since_s(*each) for rank, each in here.items() if each[1].doing == "waiting"}
+    waiting = {rank: since_s(*each) for rank, each in here.items() if each[1].doing == "waiting"}
     others = {
         rank: each for rank, each in here.items() if rank not in waiting and each[1].doing != "starting"
     }
@@ -80,14 +80,15 @@ def _late(here: Mapping[int, tuple[float, Status]]) -> Blame | None:
     if not late:
         return None
     long = {rank: waited_s for rank, waited_s in waiting.items() if waited_s > patience_s}
-    rank = min(late, key=lambda each: (late[each][1].steps, -_since_s(*late[each])))
+    rank = min(late, key=lambda each: (late[each][1].steps, -since_s(*late[each])))
     status = others[rank][1]
     waited_s = max(long.values())
+    wait = "waits" if len(long) == 1 else "wait"
     return Blame(
         rank=rank,
         how="late",
-        why=f"{_ranks(long)} {'waits' if len(long) == 1 else 'wait'} for rank {rank} on {status.host}, for {waited_s:.1f} s so "
-        f"far; it is {WORDS[status.doing]}, for {_since_s(*others[rank]):.1f} s",
+        why=f"{ranks_in_words(long)} {wait} for rank {rank} on {status.host}, for {waited_s:.1f} s so "
+        f"far; it is {WORDS[status.doing]}, for {since_s(*others[rank]):.1f} s",
     )
 
 
@@ -129,12 +130,17 @@ WORDS = {
 }
 
 
-def _since_s(age_s: float, status: Status) -> float:
+def since_s(age_s: float, status: Status) -> float:
     """Return for how long a rank does what it does, if it still does that."""
     return status.doing_s + age_s
 
 
-def _ranks(ranks: Mapping[int, object]) -> str:
-    if len(ranks) > 4:
+def ranks_in_words(ranks: Collection[int], most: int = 4) -> str:
+    """Return the ranks, or their number if there are more than `most`.
+
+    >>> ranks_in_words([1]), ranks_in_words([1, 2]), ranks_in_words(range(9))
+    ('rank 1', 'ranks 1, 2', '9 ranks')
+    """
+    if len(ranks) > most:
         return f"{len(ranks)} ranks"
     return f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}"

@@ -40,6 +40,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
         network_s: part of a step that even the rank which waits least waits: for the network; None: not known.
         goodput: share of an elastic job's work that stands, where its launcher tells.
         others: number of ranks whose reports are of another version of Hocket.
+        dumps: number of times that dumps were asked for.
     """
 
     ranks: dict[int, Seen]
@@ -48,6 +49,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     network_s: float | None
     goodput: float | None
     others: int = 0
+    dumps: int = 0
 
     def waits_for_others_s(self, rank: int) -> float | None:
         """Return the part of a step for which a rank waits for other ranks, not for the network, or None."""
@@ -67,8 +69,9 @@ class Observer:
         self._store: Store | None = None
         self._lock = threading.Lock()
 
-    def look(self, stack_of: int | None = None) -> View:
-        """Return the job now. `stack_of`: rank whose Python stack is to be in one of its next reports.
+    def look(self, stack_of: int | None = None, *, dumps: bool = False) -> View:
+        """Return the job now. `stack_of`: rank whose Python stack is to be in one of its next reports; `dumps`: all ranks are to
+        write dumps.
 
         StoreGoneError: the job has ended. RendezvousError: something else listens there, or does not let this process in.
         """
@@ -78,7 +81,7 @@ class Observer:
                 self._disconnect()
                 self._store = self._connected(job)
             try:
-                return view_of(self._store.look(stack_of))
+                return view_of(self._store.look(stack_of, dumps=dumps))
             except StoreGoneError:
                 self._store = None
                 raise
@@ -124,4 +127,5 @@ def view_of(sight: Sight) -> View:
         network_s=min(waits) if waits and len(waits) == len(ranks) else None,
         goodput=sight.goodput,
         others=len(sight.reports) - len(ranks),
+        dumps=sight.dumps,
     )

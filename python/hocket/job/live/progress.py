@@ -34,6 +34,9 @@ class Progress:
         tells_loading: True if forward passes are noted.
         bytes_sent: returns the bytes sent to each rank since the start; None: there is no engine.
         epoch, plan, promise: of the plan in force.
+        begun: steps that the job had made before this process began.
+        buckets: elements and data type of each bucket that a step exchanges; none: not known.
+        calls: collectives of `torch.distributed` under way, by group: what, and since when.
     """
 
     def __init__(self) -> None:
@@ -47,11 +50,29 @@ class Progress:
         self.bytes_sent: Callable[[], Mapping[int, int]] | None = None
         self.epoch = 0
         self.plan = self.promise = ""
+        self.begun = 0
+        self.buckets: tuple[tuple[int, str], ...] = ()
+        self.calls: dict[str, tuple[str, int]] = {}
         self._ended_ns = self._waited_ns = self._loaded_ns = 0
 
-    def planned(self, *, epoch: int, plan: str, promise: str) -> None:
-        """Note the plan in force, in words."""
-        self.epoch, self.plan, self.promise = epoch, plan, promise
+    def planned(
+        self, *, epoch: int, plan: str, promise: str, buckets: tuple[tuple[int, str], ...] = ()
+    ) -> None:
+        """Note the plan in force, in words, and its `buckets`."""
+        self.epoch, self.plan, self.promise, self.buckets = epoch, plan, promise, buckets
+
+    def joined(self) -> None:
+        """Note that a group of `torch.distributed` has met, whose collectives come into `calls` from now on."""
+        if self.doing == "starting":
+            self._does("training")
+
+    def now(self) -> tuple[Doing, int, str | None]:
+        """Return what the rank does, since when, and what it has called and waits for, if that is known."""
+        calls = [*self.calls.copy().items()]
+        if not calls or self.doing not in ("starting", "training"):
+            return self.doing, self.since_ns, None
+        group, (what, since_ns) = min(calls, key=lambda each: each[1][1])
+        return "waiting", since_ns, f"{what} of group {group}"
 
     def stepped(self) -> None:
         """Note that the optimizer has stepped: until forward begins, the script gets its next batch."""

@@ -13,9 +13,11 @@ import secrets
 import sys
 import threading
 import traceback
+from collections.abc import Callable
 
 from hocket.errors import RendezvousError, StoreGoneError, UsageError
 from hocket.job.live.files import SUFFIX, LiveJob, kept
+from hocket.job.live.process import Door
 from hocket.job.live.status import Reporter
 from hocket.job.store.store import Store
 
@@ -31,11 +33,19 @@ class Publisher:
     """Publisher of one rank, until `close`. `announces`: a file lets observers on this host find the job."""
 
     def __init__(
-        self, reporter: Reporter, job: LiveJob, *, rank: int, interval_s: float, announces: bool
+        self,
+        reporter: Reporter,
+        job: LiveJob,
+        *,
+        rank: int,
+        interval_s: float,
+        announces: bool,
+        dump: Callable[[], None] | None = None,
     ) -> None:
-        """Start the thread. Whatever keeps it from reporting is no reason to end the job."""
+        """Start the thread. Whatever keeps it from reporting is no reason to end the job. `dump` writes a dump."""
         self._reporter, self._job, self._rank = reporter, job, rank
-        self._interval_s, self._announces = interval_s, announces
+        self._interval_s, self._announces, self._dump = interval_s, announces, dump
+        reporter.writes_dumps = dump is not None
         self._closing = threading.Event()
         self._store: Store | None = None
         self._trains = threading.main_thread().ident
@@ -53,6 +63,12 @@ class Publisher:
 
     def _run(self) -> None:
         with contextlib.ExitStack() as stack:
+            try:
+                door = Door()
+                stack.callback(door.close)
+                self._reporter.is_at(door.whereabouts)
+            except (OSError, ValueError, RuntimeError) as error:
+                log.info("rank %d: nobody gets its stack while it holds Python's lock: %s", self._rank, error)
             try:
                 if self._announces:
                     name = f"{self._job.process}-{self._job.generation}-{secrets.token_hex(4)}"
@@ -83,12 +99,15 @@ class Publisher:
                 self._report(store)
 
     def _report(self, store: Store) -> None:
-        wanted = False
         while True:
-            if wanted:
-                self._reporter.stack(self._stack())
             wanted = store.tell(self._rank, self._reporter.status())
-            if not wanted and self._closing.wait(self._interval_s):
+            if wanted.stack:
+                self._reporter.stack(self._stack())
+            if dumps := wanted.dumps > self._reporter.dumps:
+                if self._dump is not None:
+                    self._dump()
+                self._reporter.dumps = wanted.dumps
+            if not (wanted.stack or dumps) and self._closing.wait(self._interval_s):
                 return
 
     def _stack(self) -> str:

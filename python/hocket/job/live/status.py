@@ -10,9 +10,10 @@ from statistics import median
 from msgspec import Struct
 
 from hocket import _native
+from hocket.job.live.process import Whereabouts
 from hocket.job.live.progress import Doing, Progress
 
-VERSION = 1
+VERSION = 2
 STACK_REPORTS = 10
 NS = 1e-9
 PAGE_BYTES = resource.getpagesize()
@@ -43,7 +44,12 @@ class Status(Struct, frozen=True, kw_only=True):
         sent: traffic to peers to which anything was sent.
         epoch: number of the plan's epoch; `plan`, `promise`: in words.
         resident_bytes: memory of the process.
+        trains: True if the rank takes part in steps; others serve or help.
+        call: what a rank that waits has called, and waits for; None: not known.
+        whereabouts: of the process, for others of its machine.
         stack: Python stack of its main thread when an observer last asked for it; `stacks`: how many were asked for until now.
+        writes_dumps: True if the rank writes dumps when it is asked to.
+        dumps: number of the last dump that the rank was asked for and has written, or tried to.
     """
 
     version: int
@@ -68,8 +74,13 @@ class Status(Struct, frozen=True, kw_only=True):
     plan: str
     promise: str
     resident_bytes: int
+    trains: bool = True
+    call: str | None = None
+    whereabouts: Whereabouts | None = None
     stack: str | None = None
     stacks: int = 0
+    writes_dumps: bool = False
+    dumps: int = 0
 
 
 class Reporter:
@@ -85,14 +96,22 @@ class Reporter:
         host: str,
         elastic: bool,
         interval_s: float,
+        trains: bool = True,
     ) -> None:
         """Report nothing yet."""
         self._progress = progress
         self._rank, self._world, self._member, self._host = rank, world, member, host
-        self._elastic, self._interval_s = elastic, interval_s
+        self._elastic, self._interval_s, self._trains = elastic, interval_s, trains
+        self._whereabouts: Whereabouts | None = None
         self._before_ns, self._sent_before = _native.now_ns(), dict[int, int]()
         self._stack: str | None = None
         self._stack_reports = self._stacks = 0
+        self.writes_dumps, self.dumps = False, 0
+        """Whether this rank writes dumps; number of the last one that it was asked for and has written."""
+
+    def is_at(self, whereabouts: Whereabouts) -> None:
+        """Add these to all reports from now on."""
+        self._whereabouts = whereabouts
 
     def stack(self, text: str) -> None:
         """Add a stack to the next STACK_REPORTS reports, so that whoever looks now and then sees it."""
@@ -108,6 +127,7 @@ class Reporter:
         now_ns = _native.now_ns()
         recent = tuple(progress.recent)
         whole, waited, loaded = progress.total
+        doing, since_ns, call = progress.now()
         return Status(
             version=VERSION,
             rank=self._rank,
@@ -118,8 +138,8 @@ class Reporter:
             process=os.getpid(),
             interval_s=self._interval_s,
             steps=progress.steps,
-            doing=progress.doing,
-            doing_s=max(0, now_ns - progress.since_ns) * NS,
+            doing=doing,
+            doing_s=max(0, now_ns - since_ns) * NS,
             step_s=_median([each[0] for each in recent]),
             wait_s=_median([each[1] for each in recent]) if progress.tells_waits else None,
             loading_s=_median([each[2] for each in recent]) if progress.tells_loading else None,
@@ -131,8 +151,13 @@ class Reporter:
             plan=progress.plan,
             promise=progress.promise,
             resident_bytes=_resident_bytes(),
+            trains=self._trains,
+            call=call,
+            whereabouts=self._whereabouts,
             stack=self._stack,
             stacks=self._stacks,
+            writes_dumps=self.writes_dumps,
+            dumps=self.dumps,
         )
 
     def _sent(self, now_ns: int) -> tuple[Sent, ...]:

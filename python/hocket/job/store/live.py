@@ -17,12 +17,22 @@ STATUS_BYTES_MAX = 1 << 17
 RANKS_MAX = 4096
 """Number of ranks that report. With as many, a report may have 4 KiB before a look is too large for a frame."""
 
+DUMPS_NS = 2_000_000_000
+"""Time in which all who want dumps want the same: a job fails on several ranks at once."""
+
 
 class Report(Struct, frozen=True, kw_only=True):
     """Last report of a rank, `age_s` seconds after it came."""
 
     age_s: float
     status: Raw
+
+
+class Wanted(Struct, frozen=True, kw_only=True):
+    """What observers want of a rank that reports: its Python stack, and a dump if it has not written number `dumps` yet."""
+
+    stack: bool
+    dumps: int
 
 
 class Gone(Struct, frozen=True, kw_only=True):
@@ -33,11 +43,13 @@ class Gone(Struct, frozen=True, kw_only=True):
 
 
 class Sight(Struct, frozen=True, kw_only=True):
-    """Job as an observer sees it. `goodput`: share of an elastic job's work that stands, if its launcher knows it."""
+    """Job as an observer sees it. `goodput`: share of an elastic job's work that stands, if its launcher knows it. `dumps`: number
+    of times that dumps were wanted."""
 
     reports: dict[int, Report]
     gone: dict[int, Gone]
     goodput: float | None = None
+    dumps: int = 0
 
 
 class Live:
@@ -49,6 +61,7 @@ class Live:
         """Source of the job's goodput: its launcher's."""
         self._reports: dict[int, tuple[int, Raw]] = {}
         self._wanted: set[int] = set()
+        self._dumps, self._dumps_ns = 0, -DUMPS_NS
 
     def tell(self, request: Tell, now_ns: int) -> Answer:
         """Keep a report."""
@@ -59,7 +72,7 @@ class Live:
         self._reports[request.rank] = now_ns, request.status.copy()
         wanted = request.rank in self._wanted
         self._wanted.discard(request.rank)
-        return Done(value=Raw(b"true" if wanted else b"false"))
+        return Done(value=Raw(msgspec.json.encode(Wanted(stack=wanted, dumps=self._dumps))))
 
     def look(
         self, request: Look, left: Mapping[int, Failed], lost: Mapping[int, Failed], now_ns: int
@@ -67,6 +80,8 @@ class Live:
         """Return a `Sight`. `left`: ranks that are gone in order; `lost`: others that are gone; with why."""
         if request.stack_of is not None:
             self._wanted.add(request.stack_of)
+        if request.dumps and now_ns - self._dumps_ns >= DUMPS_NS:
+            self._dumps, self._dumps_ns = self._dumps + 1, now_ns
         sight = Sight(
             reports={
                 rank: Report(age_s=(now_ns - told_ns) * 1e-9, status=status)
@@ -75,5 +90,6 @@ class Live:
             gone={rank: Gone(message=each.message, fault=None) for rank, each in left.items()}
             | {rank: Gone(message=each.message, fault=each.rank) for rank, each in lost.items()},
             goodput=self.goodput(),
+            dumps=self._dumps,
         )
         return Done(value=Raw(msgspec.json.encode(sight)))

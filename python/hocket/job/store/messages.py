@@ -69,16 +69,18 @@ class Ping(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_fi
 
 
 class Tell(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="tell"):
-    """Report of how a rank gets on, in place of its last one. The answer: whether an observer wants its Python stack."""
+    """Report of how a rank gets on, in place of its last one. The answer: a `live.Wanted`."""
 
     rank: Rank
     status: Raw
 
 
 class Look(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="look"):
-    """Request for the last reports of all ranks, and for those that are gone. `stack_of`: rank that is to report its stack next."""
+    """Request for the last reports of all ranks, and for those that are gone. `stack_of`: rank that is to report its stack next;
+    `dumps`: all ranks are to write dumps."""
 
     stack_of: Rank | None = None
+    dumps: bool = False
 
 
 class Leave(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="leave"):

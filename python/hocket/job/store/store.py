@@ -20,7 +20,7 @@ from hocket.errors import RendezvousError, StoreGoneError
 from hocket.job.store import address as addresses
 from hocket.job.store import frames, handshake
 from hocket.job.store.channel import Channel
-from hocket.job.store.live import Sight
+from hocket.job.store.live import Sight, Wanted
 from hocket.job.store.messages import (
     REASON_MAX,
     TIMEOUT_MAX_S,
@@ -145,13 +145,13 @@ class Store:
         """Return the server's CLOCK_MONOTONIC in nanoseconds at some moment of this call."""
         return int(self._ask(Ping()))
 
-    def tell(self, rank: int, status: Any) -> bool:
-        """Report how a rank gets on; return whether an observer wants that rank's Python stack in a report."""
-        return bool(self._ask(Tell(rank=rank, status=_raw(status))))
+    def tell(self, rank: int, status: Any) -> Wanted:
+        """Report how a rank gets on; return what observers want of it."""
+        return typed.of_json(self._value(Tell(rank=rank, status=_raw(status))), Wanted)
 
-    def look(self, stack_of: int | None = None) -> Sight:
-        """Return what the ranks have reported last. `stack_of`: rank whose stack is wanted in a report."""
-        return typed.of_json(self._value(Look(stack_of=stack_of)), Sight)
+    def look(self, stack_of: int | None = None, *, dumps: bool = False) -> Sight:
+        """Return what the ranks have reported last. `stack_of`: rank whose stack is wanted in a report; `dumps`: so are dumps."""
+        return typed.of_json(self._value(Look(stack_of=stack_of, dumps=dumps)), Sight)
 
     def leave(self, reason: str | None = None, cause: tuple[int, str] | None = None) -> None:
         """Leave and close; a reason is passed to all waiting ranks. Idempotent, never raises.

@@ -9,10 +9,10 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from hocket.errors import StoreGoneError
+from hocket.errors import RendezvousError, StoreGoneError
 from hocket.job.live.observer import Observer, View
+from hocket.job.live.stack import ANSWER_S, unasked
 from hocket.tools.top.keys import DOWN, ESCAPE, UP, Keys
-from hocket.tools.top.stack import ANSWER_S, no_answer
 from hocket.tools.top.table import ORDERS, Order, rendered, sorted_ranks
 
 LINES = 9
@@ -24,11 +24,13 @@ HELP = "  ".join(
 
 @dataclass
 class State:
-    """What the user has chosen. `asked`: rank whose stack is wanted, how many it had given before, and since when."""
+    """What the user has chosen. `asked`: rank whose stack is wanted, how many it had given before, and since when; `instead`: what
+    there is to see of it without its answer, once that is known."""
 
     order: Order = ORDERS[0]
     selected: int | None = None
     asked: tuple[int, int, float] | None = None
+    instead: RenderableType | None = None
 
     def press(self, key: str, view: View, now_s: float) -> None:
         """Do what a key says."""
@@ -45,7 +47,7 @@ class State:
         elif key == "p":
             rank = self.selected if self.selected in ranks else ranks[0]
             self.selected = rank
-            self.asked = rank, view.ranks[rank].status.stacks, now_s
+            self.asked, self.instead = (rank, view.ranks[rank].status.stacks, now_s), None
         elif key == ESCAPE:
             self.asked = None
 
@@ -59,8 +61,13 @@ class State:
             return Text(
                 f"Python stack of rank {rank} on {status.host}, innermost call last (Esc closes it)\n{status.stack}"
             )
-        if now_s - since_s > ANSWER_S:
-            return Text(no_answer(rank, view), style="red")
+        if self.instead is None and now_s - since_s > ANSWER_S:
+            try:
+                self.instead = Text(unasked(rank, view.ranks[rank]))
+            except RendezvousError as error:
+                self.instead = Text(str(error), style="red")
+        if self.instead is not None:
+            return self.instead
         return Text(f"asking rank {rank} for its Python stack …", style="dim")
 
     def wants(self, view: View | None) -> int | None:

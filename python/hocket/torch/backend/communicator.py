@@ -6,11 +6,13 @@ import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from hocket import _native
 from hocket.errors import Error
 from hocket.torch.backend.collectives import Collectives, collectives_of
 from hocket.torch.backend.meeting import Meeting
 from hocket.torch.backend.monitored import MonitoredBarrier
 from hocket.torch.backend.node import Node
+from hocket.torch.backend.recorder import Entry
 from hocket.torch.backend.works import Works
 
 
@@ -24,6 +26,7 @@ class Communicator:
         works: order of the group's calls.
         monitored: barriers that name missing ranks.
         collectives: mover of bytes.
+        record: of the group's calls, if dumps are wanted.
     """
 
     def __init__(
@@ -35,11 +38,12 @@ class Communicator:
         store: Any,
         name: str,
         timeout_s: float,
-        failing: Callable[[], None],
+        describe: Callable[[], str],
+        failing: Callable[[BaseException], None],
     ) -> None:
         """Meet the other members through `store`, a part of torch's store for this group and configuration alone.
 
-        `failing` is called when a call has failed, before its caller learns of it.
+        `describe` returns what the group is for. `failing` is called with the error of a call, before its caller learns of it.
         """
         self.node, self.ranks, self.rank = node, list(ranks), rank
         place = f"rank {node.job.rank} on {node.job.host}"
@@ -47,7 +51,27 @@ class Communicator:
         self.number = _agree_on_number(store, rank, ranks[0], timeout_s)
         self.collectives: Collectives = collectives_of(node, ranks, store, self.number, timeout_s)
         self.works = Works(name, failing)
+        self._name, self._progress = name, node.job.progress
+        self._progress.joined()
+        self.record = None if node.recorder is None else node.recorder.group(name, describe, ranks)
         node.works.append(self.works)
+
+    def move(
+        self, what: str, limit_s: float, act: Callable[[Collectives], None], entry: Entry | None
+    ) -> None:
+        """Run a collective in its turn. `what`: its name; `entry`: its record, if dumps are wanted."""
+        # Two looks at the clock, and no calls besides: small collectives take some microseconds.
+        self._progress.calls[self._name] = what, _native.now_ns()
+        if entry is not None:
+            entry.begin()
+        try:
+            self.collectives.set_timeout(limit_s)
+            act(self.collectives)
+        finally:
+            self._progress.calls.pop(self._name, None)
+            self._progress.since_ns = _native.now_ns()
+        if entry is not None:
+            entry.end()
 
     def leave(self) -> None:
         """Leave after the calls that are queued, each within its time-out; later ones are refused."""

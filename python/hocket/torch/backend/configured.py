@@ -16,6 +16,7 @@ from typing import Any
 from torch._C._distributed_c10d import Work
 
 from hocket.errors import Error, UsageError
+from hocket.job.cause import cause_of
 from hocket.job.store import address as addresses
 from hocket.settings import Settings
 from hocket.torch.backend.abilities import Abilities
@@ -91,7 +92,8 @@ class Configured(Abilities):
             store=store,
             name=self.getGroupName(),
             timeout_s=self._timeout_s,
-            failing=self._call_abort_hooks,
+            describe=self.getGroupDesc,
+            failing=self._failed,
         )
         self._rank, self._size = rank, len(ranks)
 
@@ -197,6 +199,15 @@ class Configured(Abilities):
             present.node.close(linger_s=0.0)
         else:
             present.abandon(reason)
+
+    def _failed(self, error: BaseException) -> None:
+        job = None if self._present is None else self._present.node.job
+        # A wrong call that no other rank has a part in is its caller's alone.
+        if job is not None and job.failing is not None and cause_of(error, job.rank) is not None:
+            # Members that change go on without those that are lost, and are not kept waiting.
+            job.failing.failed(str(error), asks=self._door is None)
+        if not isinstance(error, UsageError):
+            self._call_abort_hooks()
 
     def _call_abort_hooks(self) -> None:
         for hook in list(self._abort_hooks.values()):

@@ -89,7 +89,7 @@ class Group(Configured):
             def add(group: Collectives, _reads: Tensors, _writes: Tensors) -> None:
                 sparse.all_reduce(group, buffers, self.size())
 
-            return self._run("allreduce", add, [], [], opts, result=buffers)
+            return self._run("all_reduce", add, [], [], opts, result=buffers)
         op = opts.reduceOp
         hows = [self._reduction(buffer, op) for buffer in buffers]
 
@@ -97,7 +97,7 @@ class Group(Configured):
             for buffer, how in zip(writes, hows, strict=True):
                 how.run(group.all_reduce, buffer, written=True)
 
-        return self._run("allreduce", act, buffers, buffers, opts)
+        return self._run("all_reduce", act, buffers, buffers, opts)
 
     def allreduce_coalesced(self, buffers: Sequence[torch.Tensor], opts: Any = ALLREDUCE_COALESCED) -> Work:
         """Reduce each tensor, in place."""
@@ -132,7 +132,7 @@ class Group(Configured):
                     group.all_gather(tensors.lend(dense), tensors.lend_all(into))
 
         writes = [each for of_rank in outputs for each in of_rank]
-        return self._run("allgather", act, inputs, writes, opts, result=outputs[0])
+        return self._run("all_gather", act, inputs, writes, opts, result=outputs[0])
 
     def allgather_coalesced(
         self,
@@ -155,7 +155,7 @@ class Group(Configured):
             with tensors.between(reads, writes) as ((dense,), (into,)):
                 group.all_gather(tensors.lend(dense), tensors.lend_all(self._parts(into)))
 
-        return self._run("all_gather_single", act, [own], [output], opts)
+        return self._run("_all_gather_base", act, [own], [output], opts)
 
     def all_gather_single_coalesced(
         self,
@@ -196,7 +196,7 @@ class Group(Configured):
             with tensors.between(reads, writes) as ((dense,), (into,)):
                 group.gather(tensors.lend(dense), tensors.lend_all(self._parts(into)), opts.rootRank)
 
-        return self._run("gather_single", act, [own], [output], opts)
+        return self._run("gather", act, [own], [output], opts)
 
     def scatter(  # type: ignore[override]
         self,
@@ -243,7 +243,7 @@ class Group(Configured):
             with tensors.contiguous(reads, written=False) as (dense,):
                 self._reduce_scatter(group, self._parts(dense), writes[0], how)
 
-        return self._run("reduce_scatter_single", act, [whole], [output], opts)
+        return self._run("_reduce_scatter_base", act, [whole], [output], opts)
 
     def reduce_scatter_single_coalesced(
         self,
@@ -269,7 +269,7 @@ class Group(Configured):
             with tensors.between(reads, writes) as (dense, into):
                 group.all_to_all(tensors.lend_all(dense), tensors.lend_all(into))
 
-        return self._run("alltoall", act, inputs, outputs, opts)
+        return self._run("all_to_all", act, inputs, outputs, opts)
 
     def all_to_all_single(  # torch's signature
         self,
@@ -366,24 +366,26 @@ class Group(Configured):
         *,
         result: Tensors | None = None,
     ) -> Task:
-        """Run a call's collective in its turn. `result`: tensors that the work returns; default: those that are written."""
+        """Run a collective in its turn. `call`: its name in dumps; `result`: of the work; default: `writes`."""
         device = tensors.device_of(itertools.chain(reads, writes), call)
         self._calls += 1
         own_s = opts.timeout.total_seconds()
         limit_s = own_s if own_s > 0 else self._timeout_s
         now = self.communicator
+        entry = None if now.record is None else now.record.called(call, reads, writes, limit_s)
         visit = None
-        if device is not None:
+        if device is None:
+            due = partial(_moved, act, reads, writes)
+        else:
             with errors_as_torch():
                 visit = Visit(now.node.staging.at(device), reads, writes)
-            due = partial(_staged, now.collectives, limit_s, act, visit)
-        else:
-            due = partial(_bounded, now.collectives, limit_s, act, reads, writes)
-        if not opts.asyncOp and self._batch is None and now.works.now(due):
+            due = partial(_staged, act, visit, limit_s)
+        if not opts.asyncOp and self._batch is None and now.works.now(now.move, call, limit_s, due, entry):
             if visit is not None:
                 visit.received()
             return DONE
-        return self._note(now.works.later(due, writes if result is None else result, visit))
+        step = partial(now.move, call, limit_s, due, entry)
+        return self._note(now.works.later(step, writes if result is None else result, visit))
 
     def _note(self, work: Task) -> Task:
         if self._batch is not None:
@@ -421,15 +423,14 @@ class Group(Configured):
         return self.communicator.number << TAG_BITS | (tag & TAG_MASK)
 
 
-def _bounded(mover: Collectives, limit_s: float, act: Act, reads: Tensors, writes: Tensors) -> None:
-    mover.set_timeout(limit_s)
+def _moved(act: Act, reads: Tensors, writes: Tensors, mover: Collectives) -> None:
     act(mover, reads, writes)
 
 
-def _staged(mover: Collectives, limit_s: float, act: Act, visit: Visit) -> None:
+def _staged(act: Act, visit: Visit, limit_s: float, mover: Collectives) -> None:
     try:
         visit.bring(limit_s)
-        _bounded(mover, limit_s, act, visit.reads, visit.writes)
+        act(mover, visit.reads, visit.writes)
         visit.land()
     finally:
         visit.leave()

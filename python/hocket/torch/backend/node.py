@@ -32,6 +32,7 @@ from hocket.measure.quick import known_cluster
 from hocket.settings import Settings
 from hocket.start.variables import of_torch
 from hocket.torch.backend.messages import Messages
+from hocket.torch.backend.recorder import Recorder
 from hocket.torch.backend.staging import Staging
 from hocket.torch.backend.works import Works
 
@@ -68,6 +69,11 @@ class Node:
             self.job.close()
             raise
         self.job.publish()
+        self.recorder: Recorder | None = None
+        """Record of calls, if dumps are wanted."""
+        if self.job.failing is not None:
+            self.recorder = Recorder()
+            self.job.failing.dumps.add(self.recorder.calls)
         self.works: list[Works] = []
         """Works of the open groups."""
         self.staging = Staging(self.engine)
@@ -95,6 +101,8 @@ class Node:
                 self.engine.close(at_exit=at_exit)
             for works in self.works:
                 works.join()
+            if self.recorder is not None and self.job.failing is not None:
+                self.job.failing.dumps.remove(self.recorder.calls)
             self.job.close(linger_s=min(linger_s, ending.LINGER_S) if at_exit else linger_s)
 
     def _on_exception(
@@ -107,7 +115,10 @@ class Node:
             if os.getpid() == self._owner and not self._closed:
                 self._gave_up = True
                 reason = f"{kind.__name__}: {error}" if str(error) else kind.__name__
-                self.engine.abort(reason, cause_of(error, self.job.rank))
+                cause = cause_of(error, self.job.rank)
+                if self.job.failing is not None:
+                    self.job.failing.failed(reason, error, asks=cause is not None)
+                self.engine.abort(reason, cause)
 
     def _secret(self, rank: int) -> bytes:
         if rank == 0:

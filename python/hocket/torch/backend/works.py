@@ -27,8 +27,8 @@ END_S = 5.0
 class Works:
     """Order of one group's collectives."""
 
-    def __init__(self, name: str, failing: Callable[[], None]) -> None:
-        """Start with nothing queued. `name`: the group's name, for its thread. `failing` is called when a call has failed."""
+    def __init__(self, name: str, failing: Callable[[BaseException], None]) -> None:
+        """Start with nothing queued. `name`: the group's name, for its thread. `failing` is called with the error of a call."""
         self._name, self._failing = name, failing
         self._busy = threading.Lock()
         self._queueing = threading.Lock()
@@ -89,7 +89,7 @@ class Works:
         # A wrong call is its caller's, and leaves the group as it was.
         if not isinstance(error, UsageError):
             self._failed = True
-            self._failing()
+        self._failing(error)
 
     def drain(self) -> None:
         """Return when all queued calls have ended, each within its time-out. Later calls are refused."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,8 @@ from hocket.training.step.statistics import Steps
 
 if TYPE_CHECKING:
     from hocket.training.step.step import Step
+
+log = logging.getLogger("hocket.training")
 
 
 class Loading:
@@ -55,7 +58,17 @@ class Loading:
             step.place.libraries.forget(each.program)
         bucket_memory.unload(ended, step.engine)
         step.place.loaded(step.source, placed)
-        step.progress.planned(epoch=step.source.epochs.current.number, plan=plan.label, promise=plan.promise)
+        log.info(
+            "rank %d: epoch %d begins, with plan %s", rank, step.source.epochs.current.number, plan.label
+        )
+        step.progress.planned(
+            epoch=step.source.epochs.current.number,
+            plan=plan.label,
+            promise=plan.promise,
+            buckets=tuple(
+                (sum(each.elements for each in bucket.gradients), bucket.dtype) for bucket in placed
+            ),
+        )
         if step.delays is not None and old and step.updates.moves:
             step.updates.means.moved(step.buckets)
 

@@ -75,6 +75,7 @@ class Step:
                 trace=trace,
                 record=self.record,
             )
+        self.progress.begun = steps
         commit.begin(self)
         self.loading.load()
         self.agreement.together = Together(framework, self.job, self.source, begins=steps + 1)

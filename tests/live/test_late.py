@@ -1,0 +1,126 @@
+"""Who is late for all others, from look to look."""
+
+import pytest
+
+from hocket.job.live.late import FIRST_S, QUIET_S, GoesOn, Late, Lateness
+from hocket.job.store.live import Gone
+from tests.live.test_blame import ranks
+
+LEAST_S = 3.0
+WAITS = {"doing": "waiting", "doing_s": 5.0}
+BUSY = {"doing": "forward", "doing_s": 5.5}
+SHORT = {"doing": "waiting", "doing_s": 0.01}
+
+
+def looked(lateness, now_s=100.0, gone=(), **changed):
+    """What is told of four ranks, of which those named are changed and the others wait long."""
+    every = {f"_{rank}": {**WAITS, **changed.get(f"_{rank}", {})} for rank in range(4)}
+    return lateness.look(ranks(**every), {rank: Gone(message="gone", fault=rank) for rank in gone}, now_s)
+
+
+def names(told):
+    return [(type(each).__name__, each.rank) for each in told]
+
+
+@pytest.mark.parametrize("doing", ["loading", "forward", "backward", "training"])
+def test_a_rank_is_late_when_all_others_wait(doing):
+    """Broken: nobody would hear of a hang before the time-out."""
+    (found,) = looked(Lateness(LEAST_S), _2={"doing": doing, "doing_s": 5.5})
+    assert (found.rank, found.waiting, found.silent) == (2, (0, 1, 3), False)
+    assert found.waited_s == pytest.approx(5.5)  # with the age of the report
+
+
+def test_what_all_do_at_once_makes_nobody_late():
+    """Broken: an evaluation or a checkpoint of all ranks would be warned of."""
+    every = {f"_{rank}": {"doing": "loading", "doing_s": 50.0} for rank in range(4)}
+    assert Lateness(LEAST_S).look(ranks(**every), {}, 0.0) == ()
+    # Three of them are not late for one.
+    assert Lateness(LEAST_S).look(ranks(**{**every, "_0": WAITS}), {}, 0.0) == ()
+
+
+def test_where_all_wait_nobody_is_late():
+    """Broken: a slow network would be blamed on a rank."""
+    assert looked(Lateness(LEAST_S)) == ()
+
+
+def test_all_others_must_have_waited():
+    """Broken: a rank that has just come would be one of those that wait, and another one blamed too early."""
+    assert looked(Lateness(LEAST_S), _2=BUSY, _3=SHORT) == ()
+
+
+def test_two_of_four_may_be_late():
+    """Broken: two ranks of a host that hangs would hide each other."""
+    assert names(looked(Lateness(LEAST_S), _2=BUSY, _1=BUSY)) == [("Late", 1), ("Late", 2)]
+
+
+def test_a_silent_rank_is_late_whatever_it_did():
+    """Broken: a rank that is stopped while it waits would look like those that wait for it."""
+    (found,) = looked(Lateness(LEAST_S), _2={"age_s": 30.0, **SHORT})
+    assert (found.rank, found.silent, found.waiting) == (2, True, (0, 1, 3))
+    # Of a rank that does something and one whose reports are late, the former is at fault.
+    assert names(looked(Lateness(LEAST_S), _2=BUSY, _1={"age_s": 30.0, **SHORT})) == [("Late", 2)]
+
+
+def test_long_steps_need_more_patience():
+    """Broken: jobs with steps of a minute would be warned of in each."""
+    every = {f"_{rank}": {"step_s": 10.0, "wait_s": 1.0} for rank in range(4)}
+    assert looked(Lateness(LEAST_S), **{**every, "_2": {**every["_2"], **BUSY}}) == ()
+    late = {rank: {**each, "doing_s": 29.0} for rank, each in every.items()}
+    late["_2"] = {**every["_2"], "doing": "forward", "doing_s": 30.0}
+    assert names(looked(Lateness(LEAST_S), **late)) == [("Late", 2)]
+
+
+def test_a_rank_that_is_late_in_each_step_is_late():
+    """Broken: as the steps of all get long by it, patience would grow with what it makes them wait."""
+    every = {f"_{rank}": {"step_s": 5.5, "wait_s": 5.4} for rank in range(4)}
+    assert names(looked(Lateness(LEAST_S), **{**every, "_2": {"step_s": 5.5, "wait_s": 0.0, **BUSY}})) == [
+        ("Late", 2)
+    ]
+
+
+def test_the_first_step_has_time():
+    """Broken: a rank that compiles or loads longer than others would be warned of."""
+    first = {f"_{rank}": {"step_s": None, "wait_s": None, "steps": 0} for rank in range(4)}
+    starting = {**first["_2"], "doing": "starting", "doing_s": 20.0}
+    assert looked(Lateness(LEAST_S), **{**first, "_2": starting}) == ()
+    long = {rank: {**each, "doing_s": FIRST_S + 1} for rank, each in first.items()}
+    assert names(looked(Lateness(LEAST_S), **{**long, "_2": starting})) == [("Late", 2)]
+
+
+def test_ranks_that_do_not_train_are_never_late():
+    """Broken: parameter servers, and processes that are yet to join, would be warned of."""
+    assert looked(Lateness(LEAST_S), _2={"trains": False, **BUSY}) == ()
+    assert looked(Lateness(LEAST_S), _2={"doing": "starting", "doing_s": 50.0}) == ()
+    assert names(looked(Lateness(LEAST_S), _2={"trains": False, "age_s": 30.0, **BUSY})) == [("Late", 2)]
+
+
+def test_an_occurrence_is_told_once_and_its_end():
+    """Broken: a log would fill with one rank, or nobody would learn that it goes on."""
+    lateness = Lateness(LEAST_S)
+    assert names(looked(lateness, 100.0, _2=BUSY)) == [("Late", 2)]
+    assert looked(lateness, 101.0, _2=BUSY) == ()
+    (back,) = lateness.look(ranks(), {}, 106.0)
+    assert isinstance(back, GoesOn)
+    assert back.late_s == pytest.approx(106.0 - 0.5 - (100.0 - 5.5))
+    assert lateness.look(ranks(), {}, 107.0) == ()
+
+
+def test_a_rank_that_is_late_again_and_again_is_told_seldom():
+    """Broken: a rank that saves a checkpoint alone would be a line each time."""
+    lateness = Lateness(LEAST_S)
+    told = []
+    for now_s in range(0, int(4 * QUIET_S), 10):
+        told += looked(lateness, float(now_s), _2=BUSY)
+        told += lateness.look(ranks(), {}, now_s + 5.0)
+    late = [each for each in told if isinstance(each, Late)]
+    # At once, after a minute, and after two more.
+    assert [each.unsaid for each in late] == [0, 5, 11]
+    assert len([each for each in told if isinstance(each, GoesOn)]) == len(late)
+
+
+def test_a_rank_that_is_gone_does_not_go_on():
+    """Broken: a killed rank would be said to go on."""
+    lateness = Lateness(LEAST_S)
+    looked(lateness, _2=BUSY)
+    assert looked(lateness, 101.0, gone=(2,), _2=BUSY) == ()
+    assert lateness.look(ranks(), {2: Gone(message="gone", fault=2)}, 106.0) == ()
