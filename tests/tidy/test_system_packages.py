@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "system-packages"
-CHECKS = "fping libfabric-bin libfabric-dev slurmctld slurmd slurm-client munge prometheus python3-simgrid"
+CHECKS = "g++ ninja-build fping libfabric-bin libfabric-dev slurmctld slurmd slurm-client munge prometheus python3-simgrid"
 
 
 @pytest.fixture
@@ -55,10 +55,7 @@ def test_without_a_network_set_up_goes_on(machine, fails):
     """A machine without a network could not be set up at all."""
     done, _ = machine(id="echo 0", apt_cache="exit 0", apt_get=f'[ "$1" != {fails} ]')
     assert done.returncode == 0
-    assert (
-        "not installed: fping libfabric-bin libfabric-dev slurmctld slurmd slurm-client munge prometheus python3-simgrid"
-        in done.stderr
-    )
+    assert f"not installed: {CHECKS}" in done.stderr
 
 
 def test_what_a_distribution_lacks_does_not_keep_the_rest_out(machine):
@@ -73,9 +70,7 @@ def test_what_a_distribution_lacks_does_not_keep_the_rest_out(machine):
 
 def test_nothing_is_asked_for_where_all_is_there(machine):
     """Each set-up would bring the lists of packages up to date."""
-    names = (
-        "ip tc unshare nsenter setpriv cc fping fi_info slurmctld slurmd munged prometheus promtool python3"
-    )
+    names = "ip tc unshare nsenter setpriv cc c++ ninja fping fi_info slurmctld slurmd munged prometheus promtool python3"
     there = dict.fromkeys(names.split(), "exit 0")
     done, calls = machine(id="echo 0", apt_get="echo $@ >> calls", **there)
     assert (done.returncode, calls, done.stderr) == (0, [], "")

@@ -60,7 +60,8 @@ def here() -> tuple[int, int]:
 
 def loss_of(model: nn.Module, iteration: int, rank: int) -> torch.Tensor:
     draw = torch.Generator().manual_seed(100 * iteration + rank)
-    return model(torch.randn(4, 5, generator=draw, dtype=torch.float64)).square().sum()
+    x = torch.randn(4, 5, generator=draw, dtype=torch.float64)
+    return model(x.to(next(model.parameters()).device)).square().sum()
 
 
 def plan_for(

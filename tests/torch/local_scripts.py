@@ -14,15 +14,14 @@ from msgspec.structs import replace
 from torch import nn
 
 import hocket.torch as hk
-import hocket.torch.framework
 from hocket.artefacts.local import localized
 from hocket.artefacts.plan import Begun, Due, Plan, Schedule, Turn
 from hocket.errors import ReplicaError, UsageError
 from hocket.policies import Int8, TopK
 from hocket.torch.distribute import distributed_of
 from hocket.training.memory import device
+from tests.torch import hostile
 from tests.torch.delayed_scripts import here, loss_of, network, plan_for
-from tests.torch.hostile_device import hostile
 from tests.torch.own_first_reference import KINDS, flat
 
 ITERATIONS = 25
@@ -155,8 +154,8 @@ def plan_here(model: nn.Module) -> Plan:
     return plan_for(model, Schedule(), [names[2:], names[:2]])
 
 
-def begun(case: Case, **others: Any) -> tuple[nn.Module, torch.optim.Optimizer]:
-    model = network()
+def begun(case: Case, where: str = "cpu", **others: Any) -> tuple[nn.Module, torch.optim.Optimizer]:
+    model = network().to(where)
     others = others or {"plan": plan_here(model)}
     return hk.distribute(model, KINDS[case.kind](list(model.parameters())), local=case.local, **others)
 
@@ -168,7 +167,7 @@ def trained(model: nn.Module, optimizer: torch.optim.Optimizer, iteration: int) 
 
 
 def digest(model: nn.Module) -> str:
-    held = b"".join(each.detach().numpy().tobytes() for each in model.state_dict().values())
+    held = b"".join(each.detach().cpu().numpy().tobytes() for each in model.state_dict().values())
     return hashlib.sha256(held).hexdigest()
 
 
@@ -184,14 +183,14 @@ def against_the_reference() -> list[tuple[str, float, float, float, list[str]]]:
 
 def on_a_hostile_device() -> list[tuple[str, float, float, float, list[str]]]:
     """Distances with buckets on the tests' own device."""
-    hocket.torch.framework.accelerator = lambda _device: hostile(here()[0])
+    hostile.loaded(here()[0])
     device.PIECE_BYTES = 64
-    return [(repr(case), *compared(case)) for case in cases()[::4]]
+    return [(repr(case), *compared(case, hostile.NAME)) for case in cases()[::4]]
 
 
-def compared(case: Case) -> tuple[float, float, float, list[str]]:
+def compared(case: Case, where: str = "cpu") -> tuple[float, float, float, list[str]]:
     rank, world = here()
-    model, optimizer = begun(case)
+    model, optimizer = begun(case, where)
     expected = Reference(case, world)
     digests, own = [], 0.0
     for iteration in range(ITERATIONS):

@@ -62,7 +62,7 @@ class Case(NamedTuple):
 
 
 def flat(tensors: Any) -> torch.Tensor:
-    return torch.cat([each.detach().flatten().clone() for each in tensors])
+    return torch.cat([each.detach().cpu().flatten().clone() for each in tensors])
 
 
 class Reference:

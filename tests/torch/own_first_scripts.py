@@ -13,7 +13,6 @@ import torch
 from torch import nn
 
 import hocket.torch as hk
-import hocket.torch.framework
 from hocket._native import schedule_faults
 from hocket.artefacts.local import localized
 from hocket.artefacts.plan import Plan, Schedule
@@ -24,6 +23,7 @@ from hocket.training.memory import device
 from hocket.training.memory.arenas import arranged
 from hocket.training.memory.gradients import gradients_of
 from tests.sessions.plans import schedule_of, turns_of
+from tests.torch import hostile
 from tests.torch.delayed_scripts import (
     RATE,
     from_a_file,
@@ -34,7 +34,6 @@ from tests.torch.delayed_scripts import (
     plan_for,
 )
 from tests.torch.factors import InHalf, burst, new_scaler
-from tests.torch.hostile_device import hostile
 from tests.torch.own_first_reference import KINDS, Case, Reference, flat
 
 ITERATIONS = 24
@@ -68,9 +67,9 @@ def against_the_reference(count: str) -> list[tuple[str, float, float, float, li
 
 def on_a_hostile_device(count: str) -> list[tuple[str, float, float, float, list[str]]]:
     """Distances with gradients on the tests' own device."""
-    hocket.torch.framework.accelerator = lambda _device: hostile(here()[0])
+    hostile.loaded(here()[0])
     device.PIECE_BYTES = 64
-    return against_the_reference(count)
+    return [(repr(case), *compared(case, hostile.NAME)) for case in cases()[: int(count)]]
 
 
 def with_closures(count: str) -> list[tuple[str, float, float, float, list[str]]]:
@@ -78,9 +77,11 @@ def with_closures(count: str) -> list[tuple[str, float, float, float, list[str]]
     return [(repr(case), *compared(case, closes=True)) for case in cases()[: int(count)]]
 
 
-def compared(case: Case, *, closes: bool = False) -> tuple[float, float, float, list[str]]:
+def compared(
+    case: Case, where: str = "cpu", *, closes: bool = False
+) -> tuple[float, float, float, list[str]]:
     rank, world = here()
-    model = network()
+    model = network().to(where)
     model, optimizer = hk.distribute(
         model, KINDS[case.kind](list(model.parameters())), plan=plan_of_case(model, case)
     )
@@ -148,7 +149,7 @@ def trained(  # noqa: PLR0917
 
 def numbers(state: Any) -> torch.Tensor:
     found = [
-        torch.as_tensor(value, dtype=torch.float64).flatten()
+        torch.as_tensor(value, dtype=torch.float64).flatten().cpu()
         for _, own in sorted(state.items())
         for _, value in sorted(own.items(), key=lambda pair: pair[0])
         if isinstance(value, torch.Tensor | float | int)

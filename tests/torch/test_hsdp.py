@@ -4,7 +4,6 @@ from types import SimpleNamespace
 
 import msgspec
 import pytest
-import torch
 
 from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster, Host, Rack
@@ -167,19 +166,6 @@ def test_plans_of_other_models_are_refused():
     gradient = bucketing.Gradient("model", (6,), "f32", 0, 0)
     with pytest.raises(UsageError, match="`model` has 4 elements of f32, and came with 6 of f32\nhint: "):
         make(bucketing.Bucket((gradient,), 0), "model")
-
-
-def test_shards_of_a_device_are_refused():
-    """Broken: a copy out of a device's memory that ends the process."""
-    from hocket.torch import hsdp_hook  # the function has the module's name
-    from hocket.torch.hsdp_hook import _check_units
-
-    assert callable(hsdp_hook)
-    on_device = SimpleNamespace(
-        name="blocks.0", module=None, parameters=[SimpleNamespace(device=torch.device("cuda"), grad=None)]
-    )
-    with pytest.raises(UsageError, match=r"`blocks.0` are on cuda.*\nhint: `hk.distribute`"):
-        _check_units([on_device])
 
 
 def test_a_killed_rank_is_named_on_all_others(tmp_path):

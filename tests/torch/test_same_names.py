@@ -32,8 +32,8 @@ if sys.argv[1] == "distribute":
     from hocket.training.process import _joined
     hosts = _joined.job.hosts
 else:
-    from hocket.torch.backend import group
-    hosts = group.open_groups[0].node.job.hosts
+    from hocket.torch.backend import configured
+    hosts = configured.open_groups[0].node.job.hosts
     dist.destroy_process_group()
 assert socket.gethostname() == sys.argv[2]
 sys.stdout.write(f"rank {rank}: {total:.12f} {list(hosts)}\\n")

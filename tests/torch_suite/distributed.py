@@ -12,7 +12,7 @@ import tempfile
 import torch
 import torch.distributed as dist
 
-from hocket.torch.backend.group import create
+from hocket.torch.backend.creation import create
 
 WORLD = 4
 NAME = os.environ.get("SUITE_AS", "hocket")

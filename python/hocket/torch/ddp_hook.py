@@ -56,11 +56,12 @@ class _Buckets:
         shapes = [each.shape for each in bucket.gradients()]
         own = self._hooked.bucket(at, buffer, shapes, name=f"DDP's bucket {at}", priority=at)
         self._hooked.launch(own, buffer)
-        task = Task([buffer])
+        landing = self._hooked.landing(own, buffer)
+        task = Task([buffer], landing=landing)
 
         def end(error: Exception | None) -> None:
             if error is None:
-                buffer.copy_(own.elements)
+                self._hooked.land_aside(own, buffer, landing)
             task.finish(failure=error)
 
         self._process.engine.on_complete(own.program, end, self._timeout_s)

@@ -40,8 +40,20 @@ class Twin:
         return self.tensor[address - self.address : address - self.address + size]
 
 
+class Ended(Protocol):
+    """Event after a copy."""
+
+    def query(self) -> bool:
+        """Return whether the copy has ended."""
+
+    def synchronize(self) -> None:
+        """Wait for the end of the copy."""
+
+
 class Queue(Protocol):
-    """Order of copies on one kind of device."""
+    """Order of copies on one kind of device. `devices`: those whose streams a future of PyTorch's must order."""
+
+    devices: list[torch.device]
 
     def share(self, tensor: torch.Tensor) -> None:
         """Keep the tensor's memory, once it is free, from others until copies have ended."""
@@ -52,11 +64,28 @@ class Queue(Protocol):
     def received(self, twin: Twin) -> None:
         """Let the calling thread's work from now on wait for copies to the device."""
 
-    def down(self, twin: Twin, into: torch.Tensor, source: torch.Tensor) -> Callable[[], None]:
-        """Begin to copy part of a twin to the host; return what waits for the end."""
+    def follow(self, twin: Twin) -> None:
+        """Let the calling thread's work from now on wait for what was `made`."""
+
+    def aside(self) -> AbstractContextManager[object]:
+        """Let the calling thread's work within follow the copies to the device, and nothing else wait for it."""
+
+    def down(self, twin: Twin, into: torch.Tensor, source: torch.Tensor) -> Ended:
+        """Begin to copy part of a twin to the host; return the event after it."""
 
     def up(self, twin: Twin, into: torch.Tensor, source: torch.Tensor) -> None:
         """Begin to copy to part of a twin."""
+
+
+class Now:
+    """Event after a copy that has ended."""
+
+    def query(self) -> bool:
+        """Return True."""
+        return True
+
+    def synchronize(self) -> None:
+        """Return at once."""
 
 
 class Synchronous:
@@ -65,6 +94,7 @@ class Synchronous:
     def __init__(self, synchronize: Callable[[], None]) -> None:
         """`synchronize`: waits for all work of the device."""
         self._synchronize = synchronize
+        self.devices: list[torch.device] = []
 
     def share(self, _tensor: torch.Tensor) -> None:
         """Do nothing."""
@@ -75,11 +105,18 @@ class Synchronous:
     def received(self, _twin: Twin) -> None:
         """Do nothing."""
 
-    def down(self, _twin: Twin, into: torch.Tensor, source: torch.Tensor) -> Callable[[], None]:
+    def follow(self, _twin: Twin) -> None:
+        """Do nothing."""
+
+    def aside(self) -> AbstractContextManager[object]:
+        """Do nothing."""
+        return contextlib.nullcontext()
+
+    def down(self, _twin: Twin, into: torch.Tensor, source: torch.Tensor) -> Ended:
         """Copy when all work is done."""
         self._synchronize()
         into.copy_(source)
-        return lambda: None
+        return Now()
 
     def up(self, _twin: Twin, into: torch.Tensor, source: torch.Tensor) -> None:
         """Copy when all work is done, and before any other is."""
@@ -97,7 +134,7 @@ class Module(Protocol):
     def current_stream(self, device: torch.device) -> Any:
         """Return the stream to which the calling thread gives work."""
 
-    def stream(self, stream: Any) -> AbstractContextManager[None]:
+    def stream(self, stream: Any) -> AbstractContextManager[object]:
         """Let the calling thread give work to that stream."""
 
 
@@ -106,7 +143,7 @@ class Streams:
 
     def __init__(self, module: Module, device: torch.device) -> None:
         """Make the streams. `module`: the device's own, of PyTorch."""
-        self._module, self._device = module, device
+        self._module, self._device, self.devices = module, device, [device]
         self._down, self._up = module.Stream(device=device), module.Stream(device=device)
 
     def share(self, tensor: torch.Tensor) -> None:
@@ -127,7 +164,15 @@ class Streams:
         if twin.brought is not None:
             self._module.current_stream(self._device).wait_event(twin.brought)
 
-    def down(self, twin: Twin, into: torch.Tensor, source: torch.Tensor) -> Callable[[], None]:
+    def follow(self, twin: Twin) -> None:
+        """Let the current stream wait for each event of `made`."""
+        self._order(twin, self._module.current_stream(self._device))
+
+    def aside(self) -> AbstractContextManager[object]:
+        """Make the stream that goes up the current one."""
+        return self._module.stream(self._up)
+
+    def down(self, twin: Twin, into: torch.Tensor, source: torch.Tensor) -> Ended:
         """Copy on the stream that goes down."""
         ended = self._module.Event()
         self._order(twin, self._down)
@@ -136,8 +181,8 @@ class Streams:
             self._down.wait_event(twin.brought)
         self._copy(self._down, into, source)
         ended.record(self._down)
-        wait: Callable[[], None] = ended.synchronize
-        return wait
+        copied: Ended = ended
+        return copied
 
     def up(self, twin: Twin, into: torch.Tensor, source: torch.Tensor) -> None:
         """Copy on the stream that goes up."""
@@ -154,6 +199,31 @@ class Streams:
     def _order(self, twin: Twin, stream: Any) -> None:
         for event in list(twin.made.values()):
             stream.wait_event(event)
+
+
+class Landing:
+    """Tensors of a device whose copies up may still be under way: what a work of PyTorch's has of them."""
+
+    def __init__(self, queue: Queue, twin: Twin) -> None:
+        """`twin.brought` is the event after the last copy, once that has begun."""
+        self.queue, self.twin = queue, twin
+
+    def received(self) -> None:
+        """Let the calling thread's work wait for what went up."""
+        self.queue.received(self.twin)
+
+    @property
+    def is_over(self) -> bool:
+        """True if what has gone up is there."""
+        return self.twin.brought is None or bool(self.twin.brought.query())
+
+    def aside(self) -> AbstractContextManager[object]:
+        """Let the calling thread's work within follow what went up."""
+        return self.queue.aside()
+
+    def copy(self, into: torch.Tensor, source: torch.Tensor) -> None:
+        """Begin to copy within the device, or up to it, after what has gone up before."""
+        self.queue.up(self.twin, into, source)
 
 
 class Accelerator:
@@ -189,6 +259,17 @@ class Accelerator:
         """Let the calling thread's work from now on wait for copies to the device."""
         self._queue.received(self._twins[memory.address])
 
+    def follow(self, memory: _native.Memory) -> None:
+        """Let the calling thread's work from now on wait for work and copies until now that have this memory's twin."""
+        twin = self._twins[memory.address]
+        self._queue.follow(twin)
+        self._queue.received(twin)
+
+    def landing(self, memory: _native.Memory, tensor: torch.Tensor) -> Landing:
+        """Return what a work has of a tensor that is copied out of this memory's twin."""
+        self._queue.share(tensor)
+        return Landing(self._queue, self._twins[memory.address])
+
     def read(self, memory: _native.Memory) -> None:
         """Copy all of the device's contents into the memory, now."""
         torch.frombuffer(memory, dtype=torch.uint8).copy_(self._twins[memory.address].tensor)
@@ -204,7 +285,7 @@ class Accelerator:
     def down(self, host: _native.Window) -> Callable[[], None]:
         """Begin to copy into `host`; return what waits for the end of that."""
         into, twin = self._ends(host)
-        return self._queue.down(twin, into, twin.part(host.address, len(into)))
+        return self._queue.down(twin, into, twin.part(host.address, len(into))).synchronize
 
     def up(self, host: _native.Window) -> None:
         """Begin to copy from `host`, which keeps its contents until the next `down`."""
@@ -245,22 +326,24 @@ def accelerator(device: torch.device) -> Accelerator | None:
     it."""
     if device.type == "cpu":
         return None
+    return Accelerator(device, queue_of(device), pinning(device))
+
+
+def queue_of(device: torch.device) -> Queue:
+    """Return the order of copies on a device. UsageError: PyTorch does not know the device, or that has no memory."""
     try:
         module: Any = torch.get_device_module(device)
     except RuntimeError as error:
         raise UsageError(
-            f"parameters are on {device}, of which this PyTorch has no module: {error}\n"
+            f"tensors are on {device}, of which this PyTorch has no module: {error}\n"
             "hint: a device with memory, such as model.to_empty(device=…) gives to one on `meta`"
         ) from None
-    queue: Queue
     if all(hasattr(module, name) for name in ("Stream", "Event", "current_stream", "stream")):
-        queue = Streams(module, device)
-    else:
-        queue = Synchronous(getattr(module, "synchronize", lambda: None))
-    return Accelerator(device, queue, _pinning(device))
+        return Streams(module, device)
+    return Synchronous(getattr(module, "synchronize", lambda: None))
 
 
-def _pinning(device: torch.device) -> Callable[[int, int], Callable[[], None]]:
+def pinning(device: torch.device) -> Callable[[int, int], Callable[[], None]]:
     """Return what registers host memory with the driver, so that copies need no other memory, where PyTorch offers that."""
     if device.type != "cuda":
         return lambda _address, _size: lambda: None

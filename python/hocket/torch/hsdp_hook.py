@@ -87,7 +87,7 @@ class Replicas:
     def reduce(self, unit: Unit, buffer: torch.Tensor) -> None:
         """Turn a unit's buffer into the mean among replicas; FSDP2 calls this, in the same order on all replicas.
 
-        PeerError: another rank failed. UsageError: the buffer is not of the CPU, or another one than the plan has.
+        PeerError: another rank failed. UsageError: the buffer is another one than the plan has.
         """
         self._settle_earlier()
         before = self._put_off.pop(unit.at, None)
@@ -116,7 +116,7 @@ class Replicas:
     def _land(self, unit: Unit, buffer: torch.Tensor, _version: int, own: LoadedBucket) -> None:
         """Wait for a buffer's mean."""
         self._process.engine.wait(own.program, self._process.job.settings.timeout_s)
-        buffer.copy_(own.elements)
+        self._hooked.land(own, buffer)
         if unit.divides:
             # As a sum among replicas: FSDP2 divides by the script's factor in place of the number of ranks.
             buffer.mul_(len(self.ranks))
@@ -155,7 +155,7 @@ def hsdp_hook(
     finds as it starts.
 
     Args:
-        model: with units of FSDP2 (`torch.distributed.fsdp.fully_shard`), on the CPU.
+        model: with units of FSDP2 (`torch.distributed.fsdp.fully_shard`), on the CPU or a device.
         plan: for as many ranks as each shard has replicas, with a bucket for each unit, by its name; see `Replicas.plan`. Default:
             that of `settings`, else one by the network.
         policy: in place of a plan; default: that of `settings`.
@@ -197,7 +197,7 @@ def hsdp_hook(
 
 
 def _check_units(units: Sequence[Unit]) -> None:
-    """Raise UsageError unless the model is as `fully_shard` leaves it, on the CPU."""
+    """Raise UsageError unless the model is as `fully_shard` leaves it, with values."""
     if not units:
         raise UsageError(
             "hsdp_hook: no module of the model is sharded\nhint: torch.distributed.fsdp.fully_shard(model, mesh=…) first; a model "
@@ -213,11 +213,6 @@ def _check_units(units: Sequence[Unit]) -> None:
                 raise UsageError(
                     f"hsdp_hook: parameters of `{unit.name}` have no values yet\n"
                     "hint: call it after model.to_empty(…) and their initialisation"
-                )
-            if kind != "cpu":
-                raise UsageError(
-                    f"hsdp_hook: parameters of `{unit.name}` are on {kind}: shards of the CPU alone travel\n"
-                    "hint: `hk.distribute` for models on a device, docs/gpus.md; or native HSDP"
                 )
             if each.grad is not None:
                 raise UsageError(
@@ -277,7 +272,7 @@ def _check_equal(process: Process, ranks: Sequence[int], model: nn.Module) -> No
     names, parts = [], []
     for name, each in model.named_parameters():
         names.append(name)
-        parts.append(local(each.detach()).contiguous())
+        parts.append(local(each.detach()).cpu().contiguous())
     own = _native.digests([(each.data_ptr(), each.nbytes) for each in parts])
     given = job.store.gather("hsdp/digests", job.rank, job.world, own, job.settings.start_timeout_s)
     for at, name in enumerate(names):

@@ -4,7 +4,8 @@
 
 PyTorch finds the backend by the entry point `torch.distributed.backends` of the installed package; nothing is imported before,
 and nothing is compiled against PyTorch. A group of ranks of one host moves bytes through shared memory in the calling
-thread; point-to-point messages and traffic between hosts use the wire. CPU memory only.
+thread; point-to-point messages and traffic between hosts use the wire. Tensors of devices come down to the host and go up
+again (`staging`).
 """
 
 from __future__ import annotations
@@ -14,14 +15,15 @@ from datetime import timedelta
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import default_pg_timeout
 
-NAME = "hocket"
-
 
 def register() -> None:
-    """Register the name with torch.distributed; idempotent."""
-    from hocket.torch.backend.group import create  # noqa: PLC0415  # torch calls this when the backend is asked for
+    """Register the name with torch.distributed, for all types of devices that PyTorch knows by now; idempotent.
 
-    dist.Backend.register_backend(NAME, create, extended_api=True, devices=["cpu"])
+    Devices that have a backend of their own keep it as their default; for the others, it is this one.
+    """
+    from hocket.torch.backend import creation  # noqa: PLC0415  # torch calls this when the backend is asked for
+
+    creation.register()
 
 
 def reconfigurable_group(timeout: timedelta = default_pg_timeout) -> dist.ProcessGroup:
@@ -33,6 +35,6 @@ def reconfigurable_group(timeout: timedelta = default_pg_timeout) -> dist.Proces
     Raises:
         RuntimeError: this PyTorch has no `ProcessGroup.reconfigure`, which came with 2.15.
     """
-    from hocket.torch.backend.group import alone  # noqa: PLC0415  # older PyTorch lacks what it needs
+    from hocket.torch.backend.creation import alone  # noqa: PLC0415  # older PyTorch lacks what it needs
 
     return alone(timeout)

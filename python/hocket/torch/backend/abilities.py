@@ -26,13 +26,17 @@ class Abilities(ProcessGroup):
     supports_shrinking = False
     supports_window = False
     supports_completion_hooks = False
-    supports_tensor_alloc = False
     _supports_time_estimate = False
 
     def __init__(self, opts: Any) -> None:
         """Take the name, rank and size. `opts`: argument that torch gives to `create`."""
         super().__init__(opts.group_rank, opts.group_size)
         self._name, self._text = str(opts.group_id), ""
+        accelerator = torch.accelerator.current_accelerator(check_available=True)
+        self._kinds = [
+            torch.device("cpu"),
+            *([] if accelerator is None else [torch.device(accelerator.type)]),
+        ]
 
     def getBackendName(self) -> str:  # noqa: N802  # torch's name
         """Return `hocket`."""
@@ -42,10 +46,14 @@ class Abilities(ProcessGroup):
         """Return this group, which is its own backend: PyTorch queries backends for abilities."""
         return self
 
+    def get_backend(self, device: torch.device) -> Any:
+        """Return the backend of a device: this group."""
+        return self._get_backend(device)
+
     @property
     def _device_types(self) -> list[torch.device]:
         # Empty before torch knows the group: otherwise torch's flight recorder would look for a backend in C++.
-        return [torch.device("cpu")] if self in dist.distributed_c10d._world.pg_map else []
+        return self._kinds if self in dist.distributed_c10d._world.pg_map else []
 
     # torch keeps names in backends, which this group does not have.
     def setGroupName(self, name: str) -> None:  # noqa: N802  # torch's name
@@ -63,6 +71,10 @@ class Abilities(ProcessGroup):
     def getGroupDesc(self) -> str:  # noqa: N802  # torch's name
         """Return the group's description."""
         return self._text
+
+    def supports_tensor_alloc(self, _device: torch.device) -> bool:
+        """Return False: PyTorch allocates memory for collectives as for any tensor."""
+        return False
 
     def shrink(self, *_arguments: object) -> NoReturn:
         """Refuse."""

@@ -25,17 +25,14 @@ from torch._C._distributed_c10d import (
     ReduceScatterOptions,
     ScatterOptions,
     Work,
-    _DistributedBackendOptions,
 )
-from torch.distributed.distributed_c10d import GroupName
 
-from hocket.errors import UsageError
 from hocket.torch.backend import reductions, sparse, tensors
 from hocket.torch.backend.collectives import Collectives
-from hocket.torch.backend.configured import Configured, errors_as_torch, open_groups
+from hocket.torch.backend.configured import Configured, errors_as_torch
 from hocket.torch.backend.messages import TAG_BITS, TAG_MASK
-from hocket.torch.backend.node import Node, host_of
 from hocket.torch.backend.reductions import Reduction
+from hocket.torch.backend.staging import Visit
 from hocket.torch.backend.tasks import DONE, Task, Tasks
 from hocket.torch.uncompiled import uncompiled_methods
 
@@ -50,52 +47,15 @@ GATHER = GatherOptions()
 REDUCE = ReduceOptions()
 REDUCE_SCATTER = ReduceScatterOptions()
 SCATTER = ScatterOptions()
-_numbers = itertools.count()
 
-
-def create(opts: Any, _backend_options: object) -> Group:
-    """Create a group as `torch.distributed.Backend.register_backend` requires; every member of the group must call this.
-
-    With `enable_reconfigure`, the group has no members yet, and nobody is waited for.
-    """
-    ranks: Sequence[int] = list(opts.global_ranks_in_group)
-    with errors_as_torch():
-        group = Group(opts, spans_world=not ranks)
-        if not opts.enable_reconfigure:
-            node, ranks = _job_of(opts, ranks)
-            opts.store.set_timeout(opts.timeout)
-            group.join(node, ranks, opts.store)
-    open_groups.append(group)
-    return group
-
-
-def alone(timeout: timedelta) -> Group:
-    """Create a group that no other one knows, for `reconfigurable_group`."""
-    opts = _DistributedBackendOptions()
-    opts.group_rank, opts.group_size, opts.global_ranks_in_group = 0, 1, [0]
-    opts.timeout, opts.enable_reconfigure = timeout, True
-    opts.group_id = GroupName(f"hocket-reconfigurable-{next(_numbers)}")
-    return create(opts, None)
-
-
-def _job_of(opts: Any, ranks: Sequence[int]) -> tuple[Node, Sequence[int]]:
-    """Return this process in the job of a group with these ranks of the default group, and their numbers in that job."""
-    world = next((group for group in open_groups if group.spans_world), None)
-    if not ranks or world is None:
-        # The default group, or a group beside a default group of another backend, has its own wire.
-        node = Node(opts.store, opts.group_rank, opts.group_size, opts.timeout, master=host_of(opts.store))
-        return node, range(opts.group_size)
-    if world.supports_reconfigure:
-        raise UsageError(
-            "the members of the default group change, and no group with some of them would follow\n"
-            "hint: hocket.torch.reconfigurable_group() makes another whose members change"
-        )
-    return world.node, ranks
+Tensors = Sequence[torch.Tensor]
+Act = Callable[[Collectives, Tensors, Tensors], None]
+"""Collective of tensors of the CPU: those that it reads, and those that it writes."""
 
 
 @uncompiled_methods
 class Group(Configured):
-    """Process group; `init_process_group("hocket")` and `new_group` create it."""
+    """Process group; `init_process_group("hocket")` and `new_group` create it (`creation`)."""
 
     def __init__(self, opts: Any, *, spans_world: bool) -> None:
         """Start without members; `join` brings them."""
@@ -107,11 +67,14 @@ class Group(Configured):
     def broadcast(self, buffers: Sequence[torch.Tensor], opts: Any = BROADCAST) -> Work:  # type: ignore[override]
         """Broadcast the root's tensor."""
 
-        def act(group: Collectives) -> None:
-            with tensors.contiguous(buffers, written=True) as dense:
-                group.broadcast(tensors.lend(dense[opts.rootTensor]), opts.rootRank)
+        own = [buffers[opts.rootTensor]]
 
-        return self._run("broadcast", buffers, buffers, act, opts)
+        def act(group: Collectives, _reads: Tensors, writes: Tensors) -> None:
+            with tensors.contiguous(writes, written=True) as (dense,):
+                group.broadcast(tensors.lend(dense), opts.rootRank)
+
+        sent = own if self.rank() == opts.rootRank else []
+        return self._run("broadcast", act, sent, own, opts, result=buffers)
 
     def allreduce(self, buffers: Sequence[torch.Tensor], opts: Any = ALLREDUCE) -> Work:  # type: ignore[override]
         """Reduce in place."""
@@ -121,22 +84,20 @@ class Group(Configured):
                 raise TypeError(
                     f"backend hocket has no {name} of sparse tensors, only SUM\nhint: tensor.to_dense()"
                 )
-            return self._run(
-                "all_reduce",
-                [],
-                [],
-                lambda group: sparse.all_reduce(group, buffers, self.size()),
-                opts,
-                result=buffers,
-            )
+            sparse.check(buffers)
+
+            def add(group: Collectives, _reads: Tensors, _writes: Tensors) -> None:
+                sparse.all_reduce(group, buffers, self.size())
+
+            return self._run("all_reduce", add, [], [], opts, result=buffers)
         op = opts.reduceOp
         hows = [self._reduction(buffer, op) for buffer in buffers]
 
-        def act(group: Collectives) -> None:
-            for buffer, how in zip(buffers, hows, strict=True):
+        def act(group: Collectives, _reads: Tensors, writes: Tensors) -> None:
+            for buffer, how in zip(writes, hows, strict=True):
                 how.run(group.all_reduce, buffer, written=True)
 
-        return self._run("all_reduce", buffers, buffers, act, opts)
+        return self._run("all_reduce", act, buffers, buffers, opts)
 
     def allreduce_coalesced(self, buffers: Sequence[torch.Tensor], opts: Any = ALLREDUCE_COALESCED) -> Work:
         """Reduce each tensor, in place."""
@@ -147,11 +108,11 @@ class Group(Configured):
         hows = [self._reduction(buffer, opts.reduceOp) for buffer in buffers]
         root, takes = opts.rootRank, self.rank() == opts.rootRank
 
-        def act(group: Collectives) -> None:
-            for buffer, how in zip(buffers, hows, strict=True):
+        def act(group: Collectives, reads: Tensors, _writes: Tensors) -> None:
+            for buffer, how in zip(reads, hows, strict=True):
                 how.run(partial(group.reduce, root=root), buffer, written=takes)
 
-        return self._run("reduce", buffers, buffers, act, opts)
+        return self._run("reduce", act, buffers, buffers if takes else [], opts, result=buffers)
 
     def allgather(  # type: ignore[override]
         self,
@@ -161,13 +122,17 @@ class Group(Configured):
     ) -> Task:
         """Gather every rank's tensor, by rank."""
 
-        def act(group: Collectives) -> None:
-            for gathered, own in zip(outputs, inputs, strict=True):
-                tensors.check_same_dtype(gathered, own)
-                with tensors.between([own], gathered) as ((dense,), into):
+        for gathered, own in zip(outputs, inputs, strict=True):
+            tensors.check_same_dtype(gathered, own)
+
+        def act(group: Collectives, reads: Tensors, writes: Tensors) -> None:
+            rest = iter(writes)
+            for own, of_rank in zip(reads, outputs, strict=True):
+                with tensors.between([own], list(itertools.islice(rest, len(of_rank)))) as ((dense,), into):
                     group.all_gather(tensors.lend(dense), tensors.lend_all(into))
 
-        return self._run("all_gather", inputs, outputs[0], act, opts)
+        writes = [each for of_rank in outputs for each in of_rank]
+        return self._run("all_gather", act, inputs, writes, opts, result=outputs[0])
 
     def allgather_coalesced(
         self,
@@ -186,11 +151,11 @@ class Group(Configured):
         """Gather every rank's tensor, concatenated."""
         self._check_parts(output, own.numel(), "gathered")
 
-        def act(group: Collectives) -> None:
-            with tensors.between([own], [output]) as ((dense,), (into,)):
+        def act(group: Collectives, reads: Tensors, writes: Tensors) -> None:
+            with tensors.between(reads, writes) as ((dense,), (into,)):
                 group.all_gather(tensors.lend(dense), tensors.lend_all(self._parts(into)))
 
-        return self._run("_all_gather_base", [own], [output], act, opts)
+        return self._run("_all_gather_base", act, [own], [output], opts)
 
     def all_gather_single_coalesced(
         self,
@@ -215,11 +180,11 @@ class Group(Configured):
         if self.rank() == opts.rootRank:
             tensors.check_same_dtype(gathered, inputs[0])
 
-        def act(group: Collectives) -> None:
-            with tensors.between(inputs, gathered) as ((dense,), into):
+        def act(group: Collectives, reads: Tensors, writes: Tensors) -> None:
+            with tensors.between(reads, writes) as ((dense,), into):
                 group.gather(tensors.lend(dense), tensors.lend_all(into), opts.rootRank)
 
-        return self._run("gather", inputs, gathered, act, opts)
+        return self._run("gather", act, inputs, gathered, opts)
 
     def gather_single(self, output: torch.Tensor, own: torch.Tensor, opts: Any = GATHER) -> Work:
         """Gather every rank's tensor, concatenated, at the root; only the root uses `output`."""
@@ -227,11 +192,11 @@ class Group(Configured):
             return self.gather([], [own], opts)
         self._check_parts(output, own.numel(), "gathered")
 
-        def act(group: Collectives) -> None:
-            with tensors.between([own], [output]) as ((dense,), (into,)):
+        def act(group: Collectives, reads: Tensors, writes: Tensors) -> None:
+            with tensors.between(reads, writes) as ((dense,), (into,)):
                 group.gather(tensors.lend(dense), tensors.lend_all(self._parts(into)), opts.rootRank)
 
-        return self._run("gather", [own], [output], act, opts)
+        return self._run("gather", act, [own], [output], opts)
 
     def scatter(  # type: ignore[override]
         self,
@@ -244,11 +209,11 @@ class Group(Configured):
         if self.rank() == opts.rootRank:
             tensors.check_same_dtype(scattered, outputs[0])
 
-        def act(group: Collectives) -> None:
-            with tensors.between(scattered, outputs) as (dense, (into,)):
+        def act(group: Collectives, reads: Tensors, writes: Tensors) -> None:
+            with tensors.between(reads, writes) as (dense, (into,)):
                 group.scatter(tensors.lend_all(dense), tensors.lend(into), opts.rootRank)
 
-        return self._run("scatter", scattered, outputs, act, opts)
+        return self._run("scatter", act, scattered, outputs, opts)
 
     def reduce_scatter(  # type: ignore[override]
         self,
@@ -259,11 +224,13 @@ class Group(Configured):
         """Reduce the tensors that all ranks have for this one."""
         hows = [self._reduction(output, opts.reduceOp) for output in outputs]
 
-        def act(group: Collectives) -> None:
-            for output, pieces, how in zip(outputs, inputs, hows, strict=True):
-                self._reduce_scatter(group, pieces, output, how)
+        def act(group: Collectives, reads: Tensors, writes: Tensors) -> None:
+            rest = iter(reads)
+            for output, given, how in zip(writes, inputs, hows, strict=True):
+                self._reduce_scatter(group, list(itertools.islice(rest, len(given))), output, how)
 
-        return self._run("reduce_scatter", inputs[0], outputs, act, opts)
+        reads = [each for pieces in inputs for each in pieces]
+        return self._run("reduce_scatter", act, reads, outputs, opts)
 
     def reduce_scatter_single(
         self, output: torch.Tensor, whole: torch.Tensor, opts: Any = REDUCE_SCATTER
@@ -272,11 +239,11 @@ class Group(Configured):
         self._check_parts(whole, output.numel(), "scattered")
         how = self._reduction(output, opts.reduceOp)
 
-        def act(group: Collectives) -> None:
-            with tensors.contiguous([whole], written=False) as (dense,):
-                self._reduce_scatter(group, self._parts(dense), output, how)
+        def act(group: Collectives, reads: Tensors, writes: Tensors) -> None:
+            with tensors.contiguous(reads, written=False) as (dense,):
+                self._reduce_scatter(group, self._parts(dense), writes[0], how)
 
-        return self._run("_reduce_scatter_base", [whole], [output], act, opts)
+        return self._run("_reduce_scatter_base", act, [whole], [output], opts)
 
     def reduce_scatter_single_coalesced(
         self,
@@ -298,11 +265,11 @@ class Group(Configured):
     ) -> Work:
         """Send tensor *i* to rank *i*."""
 
-        def act(group: Collectives) -> None:
-            with tensors.between(inputs, outputs) as (dense, into):
+        def act(group: Collectives, reads: Tensors, writes: Tensors) -> None:
+            with tensors.between(reads, writes) as (dense, into):
                 group.all_to_all(tensors.lend_all(dense), tensors.lend_all(into))
 
-        return self._run("all_to_all", inputs, outputs, act, opts)
+        return self._run("all_to_all", act, inputs, outputs, opts)
 
     def all_to_all_single(  # torch's signature
         self,
@@ -318,17 +285,17 @@ class Group(Configured):
             for tensor, splits in ((output, output_splits), (whole, input_splits))
         ]
 
-        def act(group: Collectives) -> None:
-            with tensors.between([whole], [output]) as ((dense,), (into,)):
+        def act(group: Collectives, reads: Tensors, writes: Tensors) -> None:
+            with tensors.between(reads, writes) as ((dense,), (into,)):
                 group.all_to_all(
                     tensors.lend_all(dense.split(sizes[1])), tensors.lend_all(into.split(sizes[0]))
                 )
 
-        return self._run("all_to_all_single", [whole], [output], act, opts)
+        return self._run("all_to_all_single", act, [whole], [output], opts)
 
     def barrier(self, opts: Any = BARRIER) -> Work:
         """Return after every member has arrived."""
-        return self._run("barrier", [], [], lambda group: group.barrier(), opts)
+        return self._run("barrier", lambda group, _reads, _writes: group.barrier(), [], [], opts)
 
     def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
         """Raise RuntimeError on rank 0 with the names of ranks that do not arrive in time."""
@@ -343,12 +310,15 @@ class Group(Configured):
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced  # type: ignore[assignment]
 
     def send(self, buffers: Sequence[torch.Tensor], to: int, tag: int) -> Work:
-        """Send to a rank of the group; the tensor may be overwritten at once."""
-        tensors.check(buffers)
+        """Send to a rank of the group; a tensor of the CPU may be overwritten at once, one of a device by work after `wait`."""
+        device = tensors.device_of(buffers, "send")
         with errors_as_torch():
             now = self.communicator
             mail = now.node.messages
-            return self._note(mail.send(now.ranks[to], self._tag(tag), buffers[0], self._timeout_s))
+            rank, number = now.ranks[to], self._tag(tag)
+            if device is not None:
+                return self._note(mail.send_staged(rank, number, buffers[0], device, self._timeout_s))
+            return self._note(mail.send(rank, number, buffers[0], self._timeout_s))
 
     def recv(self, buffers: Sequence[torch.Tensor], source: int, tag: int) -> Work:
         """Receive from a rank of the group."""
@@ -378,33 +348,44 @@ class Group(Configured):
         self._calls = 0
 
     def _receive(self, source: int | None, buffers: Sequence[torch.Tensor], tag: int) -> Work:
-        tensors.check(buffers)
+        device = tensors.device_of(buffers, "recv")
         with errors_as_torch():
             now = self.communicator
             mail = now.node.messages
-            return self._note(mail.receive(source, self._tag(tag), buffers[0], now.ranks, self._timeout_s))
+            return self._note(
+                mail.receive(source, self._tag(tag), buffers[0], now.ranks, self._timeout_s, device=device)
+            )
 
     def _run(
         self,
-        what: str,
-        inputs: Sequence[torch.Tensor],
-        outputs: Sequence[torch.Tensor],
-        act: Callable[[Collectives], None],
+        call: str,
+        act: Act,
+        reads: Tensors,
+        writes: Tensors,
         opts: Any,
         *,
-        result: Sequence[torch.Tensor] | None = None,
+        result: Tensors | None = None,
     ) -> Task:
-        """Run a collective. `what`: its name in dumps; `result`: of the work; default: `outputs`."""
-        tensors.check(inputs if outputs is inputs else [*inputs, *outputs])
+        """Run a collective in its turn. `call`: its name in dumps; `result`: of the work; default: `writes`."""
+        device = tensors.device_of(itertools.chain(reads, writes), call)
         self._calls += 1
         own_s = opts.timeout.total_seconds()
         limit_s = own_s if own_s > 0 else self._timeout_s
         now = self.communicator
-        entry = None if now.record is None else now.record.called(what, inputs, outputs, limit_s)
-        if not opts.asyncOp and self._batch is None and now.works.now(now.move, what, limit_s, act, entry):
+        entry = None if now.record is None else now.record.called(call, reads, writes, limit_s)
+        visit = None
+        if device is None:
+            due = partial(_moved, act, reads, writes)
+        else:
+            with errors_as_torch():
+                visit = Visit(now.node.staging.at(device), reads, writes)
+            due = partial(_staged, act, visit, limit_s)
+        if not opts.asyncOp and self._batch is None and now.works.now(now.move, call, limit_s, due, entry):
+            if visit is not None:
+                visit.received()
             return DONE
-        step = partial(now.move, what, limit_s, act, entry)
-        return self._note(now.works.later(step, outputs if result is None else result))
+        step = partial(now.move, call, limit_s, due, entry)
+        return self._note(now.works.later(step, writes if result is None else result, visit))
 
     def _note(self, work: Task) -> Task:
         if self._batch is not None:
@@ -440,3 +421,16 @@ class Group(Configured):
 
     def _tag(self, tag: int) -> int:
         return self.communicator.number << TAG_BITS | (tag & TAG_MASK)
+
+
+def _moved(act: Act, reads: Tensors, writes: Tensors, mover: Collectives) -> None:
+    act(mover, reads, writes)
+
+
+def _staged(act: Act, visit: Visit, limit_s: float, mover: Collectives) -> None:
+    try:
+        visit.bring(limit_s)
+        act(mover, visit.reads, visit.writes)
+        visit.land()
+    finally:
+        visit.leave()

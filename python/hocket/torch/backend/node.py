@@ -33,6 +33,7 @@ from hocket.settings import Settings
 from hocket.start.variables import of_torch
 from hocket.torch.backend.messages import Messages
 from hocket.torch.backend.recorder import Recorder
+from hocket.torch.backend.staging import Staging
 from hocket.torch.backend.works import Works
 
 
@@ -75,7 +76,8 @@ class Node:
             self.job.failing.dumps.add(self.recorder.calls)
         self.works: list[Works] = []
         """Works of the open groups."""
-        self.messages = Messages(self.engine, self.works)
+        self.staging = Staging(self.engine)
+        self.messages = Messages(self.engine, self.works, self.staging)
         self._owner, self._closed, self._gave_up = os.getpid(), False, False
         self._excepthook = sys.excepthook
         sys.excepthook = self._on_exception
@@ -92,6 +94,7 @@ class Node:
             for works in self.works:
                 works.end()
             self.messages.close()
+            self.staging.close()
             # A rank that leaves with open messages knows why: a call of its own failed. Peers report their own open
             # messages.
             with contextlib.suppress(PeerError):

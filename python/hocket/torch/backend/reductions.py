@@ -150,6 +150,9 @@ def reduction(dtype: torch.dtype, op: Any, members: int) -> Reduction:
         )
     # ReduceOp reveals its factor nowhere else.
     factor = op.__getstate__()[1] if name == "PREMUL_SUM" else None
+    if isinstance(factor, torch.Tensor):
+        # Reductions are made on the host.
+        factor = factor.cpu()
     return Reduction(NAMES[name], element, carrier, factor, members if name == "AVG" else None)
 
 

@@ -10,6 +10,16 @@ from hocket.torch.backend import tensors
 from hocket.torch.backend.collectives import Collectives
 
 
+def check(buffers: Sequence[torch.Tensor]) -> None:
+    """Raise TypeError for tensors of a device."""
+    for each in buffers:
+        if not each.is_cpu:
+            raise TypeError(
+                f"backend hocket adds sparse tensors of the CPU, this one is on {each.device}\n"
+                "hint: tensor.cpu(), or tensor.to_dense()"
+            )
+
+
 def all_reduce(group: Collectives, buffers: Sequence[torch.Tensor], members: int) -> None:
     """Sum each of `buffers` over all ranks, in place; ranks may have different numbers of entries."""
     for sparse in buffers:

@@ -7,6 +7,7 @@ takes a future therefore waits for the work itself, and raises the original erro
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 from collections.abc import Sequence
@@ -21,6 +22,7 @@ from torch.futures import Future
 from hocket.errors import UsageError
 from hocket.torch.backend.errors import as_torch
 from hocket.torch.backward import when_it_ends
+from hocket.torch.devices import Landing
 from hocket.torch.uncompiled import uncompiled_methods
 
 _futures = threading.Lock()
@@ -45,15 +47,18 @@ class Task(Work):
     Errors are RuntimeErrors (`errors.py`), as in torch.
     """
 
-    def __init__(self, result: Sequence[torch.Tensor], group: object = None) -> None:
-        """Start incomplete. `result`: output tensors, valid on completion. `group`: group on whose thread the work runs, if any."""
+    def __init__(
+        self, result: Sequence[torch.Tensor], group: object = None, landing: Landing | None = None
+    ) -> None:
+        """Start incomplete. `result`: output tensors, valid on completion. `group`: group on whose thread the work runs, if any.
+        `landing`: those of a device, which are valid for work that follows `wait`."""
         super().__init__()
-        self._result, self._group = list(result), group
+        self._result, self._group, self._landing = list(result), group, landing
         self._complete = threading.Event()
         self._over = False
         self._failure: BaseException | None = None
         self._source: int | None = None
-        self._told: Future[None] | None = None
+        self._told: Future[list[torch.Tensor]] | None = None
         self._future: Future[list[torch.Tensor]] | None = None
 
     def finish(self, *, failure: BaseException | None = None, source: int | None = None) -> None:
@@ -64,7 +69,7 @@ class Task(Work):
             self._over = told is None
             self._complete.set()
         if told is not None:
-            told.set_result(None)
+            self._tell(told)
             self._over = True
 
     @property
@@ -73,7 +78,8 @@ class Task(Work):
         return self._over
 
     def wait(self, timeout: timedelta | None = None) -> bool:
-        """Wait for completion; RuntimeError with the reason of a failure."""
+        """Wait for completion; RuntimeError with the reason of a failure. The current stream of a device then waits for what goes
+        up to its tensors."""
         limit_s = None if timeout is None or timeout <= timedelta(0) else timeout.total_seconds()
         if self._group is not None and here.callbacks_of is self._group and not self._complete.is_set():
             raise as_torch(
@@ -85,15 +91,17 @@ class Task(Work):
             raise RuntimeError(f"not complete after {limit_s:g} s, the limit of this wait")
         if self._failure is not None:
             raise as_torch(self._failure)
+        if self._landing is not None:
+            self._landing.received()
         return True
 
     def is_completed(self) -> bool:
-        """Return whether the work is complete or failed."""
-        return self._complete.is_set()
+        """Return whether the work is complete or failed, also on the device."""
+        return self._complete.is_set() and (self._landing is None or self._landing.is_over)
 
     def is_success(self) -> bool:
         """Return whether the work is complete without failure."""
-        return self._complete.is_set() and self._failure is None
+        return self.is_completed() and self._failure is None
 
     def exception(self) -> RuntimeError | None:
         """Return the error that `wait` would raise."""
@@ -104,8 +112,10 @@ class Task(Work):
         return self._result
 
     def synchronize(self) -> None:
-        """Wait for completion: there is no device to synchronise with."""
+        """Wait as `wait` does."""
         self.wait()
+
+    block_current_stream = synchronize
 
     def source_rank(self) -> int:
         """Return the sender, in its group, of a receive that is complete."""
@@ -122,17 +132,22 @@ class Task(Work):
         with _futures:
             if self._future is not None:
                 return self._future
-            self._told = Future()
+            self._told = Future() if self._landing is None else Future(devices=[*self._landing.queue.devices])
             self._future = future = self._told.then(self._outcome)
             told = self._told if self._complete.is_set() else None
         if told is not None:
-            told.set_result(None)
+            self._tell(told)
         return future
+
+    def _tell(self, told: Future[list[torch.Tensor]]) -> None:
+        # A future of a device orders streams after the one that is current where it gets its value.
+        with contextlib.nullcontext() if self._landing is None else self._landing.aside():
+            told.set_result([] if self._failure is not None else self._result)
 
     def _raise(self) -> None:
         self.wait()
 
-    def _outcome(self, _told: Future[None]) -> list[torch.Tensor]:
+    def _outcome(self, _told: Future[list[torch.Tensor]]) -> list[torch.Tensor]:
         if self._failure is not None:
             raise as_torch(self._failure)
         return self._result

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import torch
+
+from hocket.errors import UsageError
+from hocket.torch.backend.errors import as_torch
 
 Lent = tuple[int, int]
 """Address and length in bytes."""
@@ -21,17 +24,25 @@ def lend_all(tensors: Sequence[torch.Tensor]) -> list[Lent]:
     return [lend(tensor) for tensor in tensors]
 
 
-def check(tensors: Sequence[torch.Tensor]) -> None:
-    """Raise TypeError or ValueError for tensors that cannot be moved."""
-    for tensor in tensors:
-        if tensor.is_cpu and not tensor.is_sparse:
-            continue
-        if not tensor.is_cpu:
-            raise TypeError(
-                f"backend hocket moves memory of the CPU, this tensor is on {tensor.device}\n"
-                "hint: new_group(backend='nccl')"
+def device_of(tensors: Iterable[torch.Tensor], call: str) -> torch.device | None:
+    """Return the device of a call's tensors, None if they are on the CPU.
+
+    TypeError, ValueError: they cannot be moved; RuntimeError: they are on several devices.
+    """
+    found: torch.device | None = None
+    for at, tensor in enumerate(tensors):
+        if tensor.is_sparse:
+            raise ValueError("backend hocket moves dense tensors\nhint: tensor.to_dense()")
+        device = None if tensor.is_cpu else tensor.device
+        if at and device != found:
+            raise as_torch(
+                UsageError(
+                    f"{call}: tensors on {found or 'cpu'} and on {device or 'cpu'} in one call\n"
+                    "hint: tensor.to(…) brings all of a call to one device"
+                )
             )
-        raise ValueError("backend hocket moves dense tensors\nhint: tensor.to_dense()")
+        found = device
+    return found
 
 
 def is_dense(tensor: torch.Tensor) -> bool:

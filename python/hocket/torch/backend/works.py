@@ -16,6 +16,7 @@ import torch
 from hocket.errors import Error, UsageError
 from hocket.torch.backend.errors import as_torch
 from hocket.torch.backend.tasks import Task, here
+from hocket.torch.devices import Landing
 
 Action = Callable[[], object]
 
@@ -60,9 +61,9 @@ class Works:
             self._busy.release()
         return True
 
-    def later(self, act: Action, result: Sequence[torch.Tensor]) -> Task:
-        """Call `act` in its turn, on the group's thread; the work gets `result`, or the error of `act`."""
-        task = Task(result, self)
+    def later(self, act: Action, result: Sequence[torch.Tensor], landing: Landing | None) -> Task:
+        """Call `act` in its turn, on the group's thread; the work gets `result` and `landing`, or the error of `act`."""
+        task = Task(result, self, landing)
         if self._called_inside():
             self._run(act, task)
             return task

@@ -1,0 +1,404 @@
+"""What ranks of `test_device_backend.py` do: the backend and the hooks on the hostile device, against tensors of the CPU."""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from datetime import timedelta
+from typing import Any
+from unittest import mock
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import Shard, distribute_tensor
+from torch.nn.parallel import DistributedDataParallel
+
+import hocket.torch as hk
+from hocket.policies import Int8, PartialF16
+from hocket.policy.policy import Policy
+from hocket.torch.backend.staging import Block, Place, Visit
+from hocket.torch.devices import Landing, Streams
+from tests.torch import hostile
+
+RANK, WORLD = int(os.environ.get("HOCKET_RANK", "0")), int(os.environ.get("HOCKET_WORLD", "1"))
+ELEMENTS = (0, 1, 1003, 70_001)
+DTYPES = (
+    torch.float32,
+    torch.bfloat16,
+    torch.float16,
+    torch.int8,
+    torch.bool,
+    torch.complex64,
+    torch.float8_e4m3fn,
+)
+MOODS = tuple(hostile.MOODS)
+Put = Callable[[torch.Tensor], torch.Tensor]
+Calls = list[tuple[str, list[torch.Tensor]]]
+
+PLANTED: dict[str, Any] = {
+    "a copy down before what it copies": (Streams, "made", lambda *_: None),
+    "the host reads before a copy has come": (
+        Visit,
+        "bring",
+        lambda visit, _limit_s: visit._down or visit._begin(),
+    ),
+    "host memory is used again before its copy up": (Block, "is_free", True),
+    "work before what it is told to wait for": (Landing, "received", lambda _: None),
+    "a copy down before a call that writes there has ended": (Visit, "_awaits_others", lambda _: False),
+    "a copy down before what went up": (Place, "brought", property(lambda _: None, lambda *_: None)),
+    "memory of the device is free while a copy goes there": (Streams, "share", lambda *_: None),
+}
+"""Orders that are not kept: each is what takes the place of an attribute."""
+
+
+@contextmanager
+def group(store: str, backend: str = "hocket", hosts: int = 1, timeout_s: float = 60) -> Iterator[None]:
+    """The default group, on `hosts` hosts of neighbouring ranks."""
+    os.environ["HOCKET_HOST"] = f"h{RANK * hosts // WORLD}"
+    dist.init_process_group(
+        backend,
+        init_method=f"file://{store}",
+        rank=RANK,
+        world_size=WORLD,
+        timeout=timedelta(seconds=timeout_s),
+    )
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
+
+
+def device() -> torch.device:
+    return torch.device(hostile.NAME, RANK % 4)
+
+
+def made(kind: str, dtype: torch.dtype, elements: int) -> torch.Tensor:
+    """Numbers of this rank: other ones for each kind of call."""
+    draw = torch.Generator().manual_seed(hash_of(f"{kind} {dtype} {elements} {RANK}"))
+    if dtype.is_complex:
+        return torch.randn(elements, dtype=dtype, generator=draw)
+    numbers = torch.randn(elements, generator=draw) * 3
+    return (numbers > 0) if dtype == torch.bool else numbers.to(dtype)
+
+
+def hash_of(text: str) -> int:
+    return int.from_bytes(text.encode(), "little") % (1 << 31)
+
+
+class Caller:
+    """Collectives and messages, one after the other and nobody looking in between. `put`: where tensors are."""
+
+    def __init__(self, put: Put, dtype: torch.dtype, elements: int) -> None:
+        self.put, self.dtype, self.elements = put, dtype, elements
+        self.done: Calls = []
+
+    def new(self, kind: str, many: int = 1) -> torch.Tensor:
+        return self.put(made(kind, self.dtype, many * self.elements))
+
+    def blank(self, many: int = 1) -> torch.Tensor:
+        return self.put(torch.zeros(many * self.elements, dtype=self.dtype))
+
+    def blanks(self) -> list[torch.Tensor]:
+        return [self.blank() for _ in range(WORLD)]
+
+    def note(self, name: str, *tensors: torch.Tensor) -> None:
+        """Keep what calls gave, by work that follows, as a script's would."""
+        self.done.append((f"{name} of {self.elements} {self.dtype}", [each.clone() for each in tensors]))
+
+    def now_and_later(self) -> None:
+        for asynchronous in (False, True):
+            one = self.new("all_reduce")
+            work = dist.all_reduce(one, async_op=asynchronous)
+            if work is not None:
+                work.wait()
+            self.note(f"all_reduce {asynchronous}", one)
+            whole, before = self.blank(WORLD), self.new("before", WORLD)
+            whole.copy_(before)
+            read = whole.clone()
+            work = dist.all_gather_into_tensor(whole, one, async_op=asynchronous)
+            if work is not None:
+                work.get_future().wait()
+            self.note(f"all_gather_into_tensor {asynchronous}", whole, read)
+
+    def untold(self) -> None:
+        # A chain of which only the end is awaited.
+        one, parts = self.new("chain"), self.blanks()
+        dist.all_reduce(one, async_op=True)
+        dist.broadcast(one, WORLD - 1, async_op=True)
+        dist.all_gather(parts, one, async_op=True).wait()
+        self.note("a chain", *parts)
+        # A temporary tensor that nobody keeps or waits for, and one that takes its memory, looked at in the end. The group has the
+        # first until its next call.
+        work = dist.all_reduce(self.new("dropped"), async_op=True)
+        work._complete.wait()
+        del work
+        dist.barrier(async_op=True).wait()
+        self.next = torch.zeros_like(one)
+        with dist._coalescing_manager(device=one.device, async_ops=True) as several:
+            one, two = self.new("one"), self.new("two")
+            dist.all_reduce(one)
+            dist.all_reduce(two)
+        several.wait()
+        self.note("coalesced", one, two)
+
+    def sums(self) -> None:
+        both, whole = self.blank(), self.new("scattered", WORLD)
+        dist.reduce_scatter_tensor(both, whole)
+        self.note("reduce_scatter_tensor", both)
+        dist.reduce_scatter(both, [self.new(f"piece {at}") for at in range(WORLD)], op=dist.ReduceOp.AVG)
+        self.note("reduce_scatter", both)
+        strided = self.new("strided", 2).view(self.elements, 2)[:, 1]
+        dist.all_reduce(strided)
+        self.note("strided", strided)
+        one = self.new("factor")
+        dist.all_reduce(one, op=dist._make_nccl_premul_sum(self.put(torch.tensor(0.5))))
+        self.note("premul_sum", one)
+
+    def moves(self) -> None:
+        one = self.new("reduce")
+        dist.reduce(one, 0)
+        self.note("reduce", one)
+        one, two = self.new("broadcast"), self.new("another")
+        dist.broadcast(one, 1)
+        dist.broadcast(two, 1)
+        self.note("broadcasts", one, two)
+        parts, both = self.blanks(), self.blank()
+        dist.gather(self.new("gather"), parts if RANK == 1 else None, dst=1)
+        self.note("gather", *parts)
+        dist.scatter(both, [self.new(f"scatter {at}") for at in range(WORLD)] if RANK == 0 else None, src=0)
+        self.note("scatter", both)
+        into = self.blank(WORLD)
+        dist.all_to_all_single(into, self.new("exchanged", WORLD))
+        self.note("all_to_all_single", into)
+        dist.all_to_all(parts, [self.new(f"exchanged {at}") for at in range(WORLD)])
+        self.note("all_to_all", *parts)
+
+    def messages(self) -> None:
+        # The second is of the CPU, and comes after the first.
+        there, back = (RANK + 1) % WORLD, (RANK - 1) % WORLD
+        sent = [
+            dist.isend(each, there) for each in (self.new("sent"), made("host", self.dtype, self.elements))
+        ]
+        first, second = self.blank(), torch.zeros(self.elements, dtype=self.dtype)
+        for work in [dist.irecv(first, back), dist.irecv(second, back), *sent]:
+            work.wait()
+        self.note("messages", first, second)
+        self.note("the next tensor", self.next)
+
+
+def called(put: Put, dtype: torch.dtype, elements: int) -> Calls:
+    caller = Caller(put, dtype, elements)
+    caller.now_and_later()
+    caller.untold()
+    if dtype == torch.float32:
+        caller.sums()
+    caller.moves()
+    caller.messages()
+    return caller.done
+
+
+def differing(where: torch.device, dtype: torch.dtype, elements: int) -> list[str]:
+    """Calls that give other bits on the device."""
+    expected = called(lambda each: each, dtype, elements)
+    # By a kernel, which is late.
+    found = called(lambda each: each.to(where).clone(), dtype, elements)
+    torch.accelerator.synchronize(where)
+    return [
+        name
+        for (name, right), (_, got) in zip(expected, found, strict=True)
+        if any(not same(one, two.cpu()) for one, two in zip(right, got, strict=True))
+    ]
+
+
+def compared(
+    seed: int, mood: str, *, sizes: tuple[int, ...] = ELEMENTS, side: bool = False, streams: bool = True
+) -> list[str]:
+    """Calls that give other bits on the device, given by its default stream or another one."""
+    hostile.loaded(seed, mood, streams=streams)
+    where = device()
+    with torch.Stream(device=where) if side else nullcontext():
+        return [name for dtype in DTYPES for elements in sizes for name in differing(where, dtype, elements)]
+
+
+def same(one: torch.Tensor, two: torch.Tensor) -> bool:
+    # In new memory: one element is in one piece with any stride, and has no view of its bytes.
+    bits = [torch.empty(each.shape, dtype=each.dtype).copy_(each).view(torch.uint8) for each in (one, two)]
+    return torch.equal(*bits)
+
+
+def calls(store: str, hosts: str) -> list[str]:
+    """All calls in all moods."""
+    with group(store, hosts=int(hosts)):
+        return [
+            f"{mood} {seed}: {name}"
+            for mood in MOODS
+            for seed in range(2)
+            for name in compared(10 * seed + RANK, mood, side=bool(seed))
+        ]
+
+
+def planted(store: str, name: str) -> list[str]:
+    """Calls that go wrong when an order is not kept, in any mood."""
+    kind, attribute, instead = PLANTED[name]
+    with group(store, timeout_s=10), mock.patch.object(kind, attribute, instead, create=True):
+        return [
+            f"{mood} {seed}: {call}"
+            for mood in MOODS
+            for seed in range(3)
+            for call in compared(10 * seed + RANK, mood, sizes=(1003,))
+        ]
+
+
+def streamless(store: str) -> list[str]:
+    """Calls that go wrong on a device without streams."""
+    with group(store):
+        return compared(RANK, "any", sizes=(1003,), streams=False)
+
+
+def beside(store: str, backend: str) -> list[Any]:
+    """Which backend has the CPU and the device in a group, and what each adds up."""
+    hostile.loaded(RANK)
+    found: list[Any] = []
+    with group(store, backend):
+        within = dist.new_group([0, 1])
+        for each in (dist.group.WORLD, within):
+            for where in (torch.device("cpu"), device()):
+                one = torch.full((5,), RANK + 1.0, device=where)
+                dist.all_reduce(one, group=each)
+                if RANK:
+                    dist.send(one * 2, 0, group=each)
+                else:
+                    dist.recv(one, 1, group=each)
+                found.append([each._get_backend(where).name(), one.tolist()])
+        dist.barrier()
+        gathered: list[Any] = [None, None]
+        dist.all_gather_object(gathered, {"rank": RANK})
+        found.append(gathered)
+    return found
+
+
+def chosen(store: str) -> list[Any]:
+    """What PyTorch chooses for the device by itself, and a mesh of it."""
+    hostile.loaded(RANK)
+    hk.backend.register()
+    torch.accelerator.set_device_index(device())
+    dist.init_process_group(init_method=f"file://{store}", rank=RANK, world_size=WORLD, device_id=device())
+    mesh = init_device_mesh(hostile.NAME, (WORLD,))
+    split = distribute_tensor(torch.arange(8.0, device=device()), mesh, [Shard(0)])
+    found = [dist.get_backend(), (split * 2).full_tensor().tolist()]
+    dist.destroy_process_group()
+    return found
+
+
+class Never:
+    """Event after a copy that does not come."""
+
+    def __init__(self, *_: object) -> None:
+        pass
+
+    def query(self) -> bool:
+        return False
+
+    def synchronize(self) -> None:
+        pass
+
+
+def refused(store: str) -> list[str]:
+    """Texts of errors."""
+    hostile.loaded(RANK)
+    texts = []
+    with group(store, timeout_s=2):
+        for tensors in (
+            [torch.zeros(3, device=device()), torch.zeros(3)],
+            [torch.zeros(3, device="hostile:1"), torch.zeros(3, device="hostile:2")],
+            [torch.zeros(3, device="meta"), torch.zeros(3, device="meta")],
+        ):
+            try:
+                dist.all_gather_into_tensor(torch.cat([tensors[0]] * WORLD), tensors[1])
+            except RuntimeError as error:
+                texts.append(f"{type(error).__name__}: {error}")
+        with mock.patch.object(Streams, "down", Never):
+            try:
+                dist.all_reduce(torch.zeros(3, device=device()))
+            except RuntimeError as error:
+                texts.append(f"{type(error).__name__}: {error}")
+    return texts
+
+
+class Network(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.blocks = nn.ModuleList(
+            nn.Sequential(nn.Linear(13, 61), nn.Tanh(), nn.Linear(61, 13)) for _ in range(3)
+        )
+        self.head = nn.Linear(13, 5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for block in self.blocks:
+            x = x + block(x)
+        return self.head(x)
+
+
+def ddp(hook: Callable[[], Any] | None) -> Callable[[nn.Module, str], nn.Module]:
+    def wrapped(model: nn.Module, _kind: str) -> nn.Module:
+        made = DistributedDataParallel(model, bucket_cap_mb=0.005)
+        if hook is not None:
+            made.register_comm_hook(None, hook())
+        return made
+
+    return wrapped
+
+
+def sharded(model: nn.Module, kind: str) -> nn.Module:
+    mesh = init_device_mesh(kind, (WORLD,))
+    for block in model.blocks:
+        fully_shard(block, mesh=mesh)
+    return fully_shard(model, mesh=mesh)
+
+
+def replicated(model: nn.Module, kind: str) -> nn.Module:
+    mesh = init_device_mesh(kind, (WORLD // 2, 2), mesh_dim_names=("replicate", "shard"))["shard"]
+    for block in model.blocks:
+        fully_shard(block, mesh=mesh)
+    hk.hsdp_hook(fully_shard(model, mesh=mesh))
+    return model
+
+
+WAYS = {
+    "DDP": ddp(None),
+    "DDP with a policy": ddp(lambda: hk.ddp_hook(Policy())),
+    "DDP with a codec": ddp(lambda: hk.ddp_hook(PartialF16())),
+    "DDP with residuals": ddp(lambda: hk.ddp_hook(Int8())),
+    "FSDP2": sharded,
+    "FSDP2 among hosts": replicated,
+}
+
+
+def trained(store: str, way: str) -> list[str]:
+    """Moods in which a model ends with other bits than on the CPU."""
+    wrong = []
+    hostile.loaded(RANK)
+    torch.accelerator.set_device_index(device())
+    with group(store, hosts=2):
+        for mood in MOODS:
+            hostile.loaded(RANK, mood)
+            ends = []
+            for where in (torch.device("cpu"), device()):
+                model = WAYS[way](Network().to(where), where.type)
+                optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+                for step in range(4):
+                    draw = torch.Generator().manual_seed(100 * step + RANK)
+                    optimizer.zero_grad()
+                    model(torch.randn(6, 13, generator=draw).to(where)).square().mean().backward()
+                    optimizer.step()
+                whole = [
+                    each.full_tensor() if hasattr(each, "full_tensor") else each
+                    for each in model.parameters()
+                ]
+                ends.append(torch.cat([each.detach().cpu().flatten() for each in whole]))
+            if not torch.equal(*ends):
+                wrong.append(f"{mood}: {float((ends[0] - ends[1]).abs().max())}")
+    return wrong
