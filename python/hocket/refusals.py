@@ -16,6 +16,7 @@ DUMPS = "HOCKET_DUMPS"
 ELASTIC = "elastic jobs"
 EPOCHS = "handlers of timers and members"
 FABRIC = "a fabric"
+GIVEN = "ranks that another system numbers"
 GATES = "gates"
 GRADIENTS = "functions of gradients in the script"
 HELPERS = "helpers"
@@ -30,7 +31,6 @@ OWNERS = "updates by owners"
 PLAN = "a plan"
 POLICY = "a policy"
 PROFILE = "a profile of the script"
-RAY = "a Trainer of Ray"
 REORDER = "HOCKET_REORDER"
 REPLICAS = "means among the replicas of a shard"
 SEARCH = "a search for a plan"
@@ -38,7 +38,6 @@ SECOND = "a second model"
 SERVERS = "parameter servers"
 SPARSE = "sparse gradients"
 TLS = "HOCKET_TLS"
-TRAINERS = "a trainer with ranks of its own"
 TURNS = "merged or late gradients"
 
 Capability = Literal["members", "layers", "rows", "steps", "epochs", "optimizer", "compiled", "host"]
@@ -110,8 +109,8 @@ _NOT_THE_MEAN = (
 )
 _SEARCH_GIVEN = "a search for a plan, and {given} was given\nhint: leave one of them out"
 _ALL_TRAIN = (
-    "{}, but all ranks of {{trainer}} train: those that do not would never come to its collectives\n"
-    "hint: leave them out, or hk.distribute in a loop of your own"
+    "{}, but all ranks of {{whose}} train: those that do not would never come to its collectives\n"
+    "hint: leave them out, or hk.distribute with all ranks, in a loop of your own"
 )
 _TOGETHER = "{what}: with parameter servers, workers push gradients, and do not step together\nhint: {hint}"
 
@@ -122,15 +121,13 @@ REFUSED: dict[tuple[str, str], str] = {
         "has a part of them would be lost with a rank\n"
         "hint: sparse=False for its embedding, or a plan without rows; docs/elastic.md says what an elastic job can do"
     ),
-    (ELASTIC, RAY): (
-        "HOCKET_COORDINATOR, but a Trainer's workers are a job of their own\nhint: unset it, and HOCKET_JOINS"
+    (ELASTIC, GIVEN): (
+        "HOCKET_COORDINATOR, but the ranks of {whose} stay as they are: its collectives would wait for a lost one\n"
+        "hint: unset it, and go on from a checkpoint; hk.distribute with all ranks, in a loop of your own, trains on "
+        "(docs/elastic.md)"
     ),
-    (ELASTIC, TRAINERS): (
-        "HOCKET_COORDINATOR, but the ranks of {trainer} stay as they are: its samplers and collectives would wait for a lost one\n"
-        "hint: unset it, and go on from the trainer's checkpoint; hk.distribute in a loop of your own trains on (docs/elastic.md)"
-    ),
-    (SERVERS, TRAINERS): _ALL_TRAIN.format(SERVERS),
-    (HELPERS, TRAINERS): _ALL_TRAIN.format(HELPERS),
+    (SERVERS, GIVEN): _ALL_TRAIN.format(SERVERS),
+    (HELPERS, GIVEN): _ALL_TRAIN.format(HELPERS),
     (ELASTIC, DUMPS): (
         "HOCKET_DUMPS: an elastic job goes on without a rank that is lost, and fails with none\n"
         "hint: leave it unset; the launcher says which rank was lost and why"

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import os
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
+from hocket import unknown_variables
 from hocket.errors import UsageError
 from hocket.setting_values import count, flag, log_levels, one_of, patience, ports, seconds, whole
 from hocket.spellings import steps, trace_bytes
@@ -396,10 +395,15 @@ class Settings:
         return self.servers + self.helpers
 
     @classmethod
+    def names(cls) -> list[str]:
+        """Return the names of all variables that are read."""
+        return [setting.metadata["name"] for setting in fields(cls)]
+
+    @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> Settings:
         """Read all variables. UsageError names a variable that does not parse, and unknown ones."""
         source = os.environ if environment is None else environment
-        refuse_unknown(source)
+        unknown_variables.refuse(source, cls.names())
         values: dict[str, Any] = {}
         for setting in fields(cls):
             name, parse = setting.metadata["name"], setting.metadata["parse"]
@@ -437,55 +441,3 @@ def log_of(environment: Mapping[str, str]) -> str | None:
     """Return HOCKET_LOG, if it is set, for commands that need no other setting. UsageError: it does not parse."""
     text = environment.get("HOCKET_LOG")
     return _parsed(f"HOCKET_LOG: {text!r}", text, log_levels) if text else None
-
-
-PREFIX = "HOCKET_"
-
-OTHERS = ("HOCKET_DEBUG", "HOCKET_BLESS", "HOCKET_FUZZ_CASES", "HOCKET_CHURN_S")
-"""Variables of the command line and of the tests, not of ranks."""
-
-OF_SERVICES = re.compile(r"_SERVICE_(HOST|PORT(_\w+)?)|_PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?")
-"""Endings of variables that Kubernetes gives to all containers for a service, which may be called `hocket`."""
-
-
-def unknown(environment: Mapping[str, str]) -> list[str]:
-    """Return variables, in order, that look like Hocket's, are not empty, and are not read.
-
-    >>> unknown({"HOCKET_RANK": "1", "HOCKET_RNAK": "1", "HOCKET_PLAM": "", "RANK": "1"})
-    ['HOCKET_RNAK']
-    """
-    known = {*(setting.metadata["name"] for setting in fields(Settings)), *OTHERS}
-    given = (name for name, value in environment.items() if name.startswith(PREFIX) and value)
-    cluster = "KUBERNETES_SERVICE_HOST" in environment
-    return sorted(name for name in given if name not in known and not (cluster and _is_of_service(name)))
-
-
-def nearest(name: str) -> str | None:
-    """Return the variable that was probably meant, if one is similar.
-
-    >>> nearest("HOCKET_TIMEOUT"), nearest("HOCKET_ZZZ")
-    ('HOCKET_TIMEOUT_S', None)
-    """
-    names = {
-        setting.metadata["name"].removeprefix(PREFIX): setting.metadata["name"]
-        for setting in fields(Settings)
-    }
-    found = difflib.get_close_matches(name.removeprefix(PREFIX), names, 1)
-    return names[found[0]] if found else None
-
-
-def refuse_unknown(environment: Mapping[str, str]) -> None:
-    """Raise UsageError if a variable looks like Hocket's, and is not read."""
-    names = unknown(environment)
-    if not names:
-        return
-    meant = {name: found for name in names if (found := nearest(name)) is not None}
-    listed = ", ".join(f"{name} (did you mean {meant[name]}?)" if name in meant else name for name in names)
-    them = "it" if len(names) == 1 else "them"
-    raise UsageError(
-        f"nobody reads {listed}\nhint: rename or unset {them}; `hocket doctor` lists all that are read"
-    )
-
-
-def _is_of_service(name: str) -> bool:
-    return any(OF_SERVICES.fullmatch(name, at) for at in range(len("HOCKET"), len(name)))

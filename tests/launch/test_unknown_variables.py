@@ -4,7 +4,8 @@ import pytest
 
 from hocket.errors import UsageError
 from hocket.job.rendezvous import join
-from hocket.settings import Settings, unknown
+from hocket.settings import Settings
+from hocket.unknown_variables import unknown
 
 MISSPELT = [
     ("HOCKET_TIMEOUT", "HOCKET_TIMEOUT_S"),
@@ -45,7 +46,6 @@ def test_all_of_them_are_named_at_once_and_empty_ones_are_not_set():
 
 def test_services_of_a_cluster_may_be_called_hocket():
     """Kubernetes gives their addresses to every container of the namespace, and no job would start there."""
-    assert unknown(OF_KUBERNETES | {"KUBERNETES_SERVICE_HOST": "10.0.0.2", "HOCKET_RNAK": "1"}) == [
-        "HOCKET_RNAK"
-    ]
-    assert unknown(OF_KUBERNETES) == sorted(OF_KUBERNETES)
+    found = {"KUBERNETES_SERVICE_HOST": "10.0.0.2", "HOCKET_RNAK": "1"}
+    assert unknown(OF_KUBERNETES | found, Settings.names()) == ["HOCKET_RNAK"]
+    assert unknown(OF_KUBERNETES, Settings.names()) == sorted(OF_KUBERNETES)

@@ -93,4 +93,4 @@ def test_ranks_that_come_and_go_have_no_groups(tmp_path: Path) -> None:
     command = warm.hocket("run", "--elastic", "2:2", str(SCRIPT), "1f1b", str(tmp_path))
     ended = alone(command, cwd=tmp_path)
     assert ended.returncode != 0
-    assert "ranks of an elastic job come and go" in ended.stderr
+    assert "HOCKET_COORDINATOR, but the ranks of a group stay as they are" in ended.stderr

@@ -16,10 +16,10 @@ from typing import NoReturn
 
 import click
 
-from hocket import __version__, extras, logs
+from hocket import __version__, extras, logs, unknown_variables
 from hocket.cli.shared import streams
 from hocket.errors import Error, UsageError
-from hocket.settings import log_of, refuse_unknown
+from hocket.settings import Settings, log_of
 
 FAILED = 1
 MISUSED = 2
@@ -81,7 +81,7 @@ def hocket(context: click.Context) -> None:
     Example: hocket run -n 4 train.py
     """
     if context.invoked_subcommand != LISTS_VARIABLES:
-        refuse_unknown(os.environ)
+        unknown_variables.refuse(os.environ, Settings.names())
         logs.apply(log_of(os.environ))
 
 

@@ -17,7 +17,7 @@ from hocket.ray.links import by_links
 from hocket.ray.results import Kept, Result
 from hocket.ray.watch import Watch
 from hocket.ray.workers import started
-from hocket.refusals import ELASTIC, RAY, refused
+from hocket.refusals import ELASTIC, GIVEN, refused
 from hocket.settings import Settings
 
 
@@ -55,7 +55,7 @@ class Trainer:
         self._resume = resume_from_checkpoint
         self._settings = settings or Settings.from_environment()
         if self._settings.coordinator is not None:
-            raise refused(ELASTIC, RAY)
+            raise refused(ELASTIC, GIVEN, whose="a Trainer of Ray")
         if self._settings.besides >= self._scaling.num_workers:
             raise UsageError(
                 f"of {self._scaling.num_workers} workers, {self._settings.besides} serve or help, and none would train\n"

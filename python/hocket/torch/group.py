@@ -19,6 +19,7 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from hocket.errors import RendezvousError, UsageError
 from hocket.job.rendezvous import SECRET_BYTES
+from hocket.refusals import ELASTIC, GIVEN, HELPERS, SERVERS, refused
 from hocket.settings import Settings
 from hocket.start.variables import of_torch
 from hocket.training.process import Within
@@ -38,7 +39,7 @@ def within(group: Any, settings: Settings) -> tuple[Within, Settings]:
     group = _group_of(group)
     ranks = tuple(dist.get_process_group_ranks(group))
     rank = dist.get_rank(group)
-    _check(settings)
+    check_given("a group", settings)
     environment = of_torch(rank, len(ranks), os.environ.get("MASTER_ADDR"))
     settings = dataclasses.replace(
         settings,
@@ -84,16 +85,15 @@ def _group_of(group: Any) -> Any:
     return group
 
 
-def _check(settings: Settings) -> None:
+def check_given(whose: str, settings: Settings) -> None:
+    """Raise UsageError for ranks that come and go, or that do not train, where those of `whose` have their numbers from
+    torch.distributed."""
     if settings.coordinator is not None:
-        raise UsageError(
-            "group: ranks of an elastic job come and go, those of torch.distributed's groups cannot\n"
-            "hint: start the job without --elastic"
-        )
-    if settings.besides:
-        raise UsageError(
-            "group: servers and helpers are no ranks of torch.distributed's groups\nhint: start the job without them"
-        )
+        raise refused(ELASTIC, GIVEN, whose=whose)
+    if settings.servers:
+        raise refused(SERVERS, GIVEN, whose=whose)
+    if settings.helpers:
+        raise refused(HELPERS, GIVEN, whose=whose)
 
 
 def _of_first(group: Any, ranks: tuple[int, ...], make: Callable[[], str]) -> str:

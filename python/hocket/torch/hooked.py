@@ -16,7 +16,7 @@ from hocket.artefacts.promise import Promise
 from hocket.errors import UsageError
 from hocket.policy import bucketing
 from hocket.policy.policy import Policy
-from hocket.refusals import ABLE, DDP, EPOCHS, GATES, TLS, TURNS, check_able, refused
+from hocket.refusals import ABLE, DDP, ELASTIC, EPOCHS, GATES, GIVEN, TLS, TURNS, check_able, refused
 from hocket.settings import Settings
 from hocket.torch.devices import Accelerator, Landing, accelerator
 from hocket.torch.dtypes import DTYPES
@@ -36,10 +36,7 @@ HANDLERS = ("on_timer", "on_worker_added", "on_worker_removed")
 def check_hook(of: str, policy: Policy | None, promise: Promise | None, settings: Settings) -> None:
     """Raise UsageError for what the hook `of` a data parallelism lacks: ranks that come and go, timers, gates, turns."""
     if settings.coordinator is not None:
-        raise UsageError(
-            f"HOCKET_COORDINATOR, but {of}'s ranks have their numbers from torch.distributed, and cannot come and go\n"
-            f"hint: `hk.distribute` in place of {of}, or unset it"
-        )
+        raise refused(ELASTIC, GIVEN, whose=of)
     asked = {
         EPOCHS: any(getattr(type(policy), each, None) is not getattr(Policy, each) for each in HANDLERS)
         and policy is not None,

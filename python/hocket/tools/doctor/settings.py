@@ -9,8 +9,9 @@ from typing import Any
 
 from msgspec import Struct
 
+from hocket import unknown_variables
 from hocket.errors import UsageError
-from hocket.settings import Settings, nearest, unknown
+from hocket.settings import Settings
 from hocket.tools.doctor.finding import Finding
 
 SECTION = "settings"
@@ -51,12 +52,12 @@ def in_force(environment: Mapping[str, str] | None = None) -> tuple[list[InForce
                 doc=setting.metadata["doc"],
             )
         )
-    broken += [_unknown(name) for name in unknown(source)]
+    broken += [_unknown(name) for name in unknown_variables.unknown(source, Settings.names())]
     return rows, broken
 
 
 def _unknown(name: str) -> Finding:
-    meant = nearest(name)
+    meant = unknown_variables.nearest(name, Settings.names())
     return Finding(
         section=SECTION,
         name=name,

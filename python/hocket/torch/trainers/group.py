@@ -12,18 +12,9 @@ import torch.distributed as dist
 
 from hocket.errors import Error, UsageError
 from hocket.job.environment import NO_LAUNCHER, Identity, identify
-from hocket.refusals import DDP, ELASTIC, HELPERS, SERVERS, TLS, TRAINERS, refused
+from hocket.refusals import DDP, TLS, refused
 from hocket.settings import Settings
-
-
-def check_settings(trainer: str, settings: Settings) -> None:
-    """Raise UsageError for ranks that come and go, or that do not train: the trainer has neither."""
-    if settings.coordinator is not None:
-        raise refused(ELASTIC, TRAINERS, trainer=trainer)
-    if settings.servers:
-        raise refused(SERVERS, TRAINERS, trainer=trainer)
-    if settings.helpers:
-        raise refused(HELPERS, TRAINERS, trainer=trainer)
+from hocket.torch.group import check_given
 
 
 def group_of(trainer: str, settings: Settings) -> dist.ProcessGroup | None:
@@ -31,7 +22,7 @@ def group_of(trainer: str, settings: Settings) -> dist.ProcessGroup | None:
 
     UsageError: the launcher's ranks are not the trainer's, or these send in the clear what may not be.
     """
-    check_settings(trainer, settings)
+    check_given(trainer, settings)
     together = dist.is_available() and dist.is_initialized()
     rank, world = (dist.get_rank(), dist.get_world_size()) if together else (0, 1)
     if world > 1 and settings.tls and dist.get_backend() != "hocket":

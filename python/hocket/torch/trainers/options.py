@@ -14,12 +14,13 @@ from hocket.artefacts.plan import Plan
 from hocket.artefacts.promise import Promise
 from hocket.errors import UsageError
 from hocket.policy.policy import Policy
-from hocket.refusals import SERVERS, TRAINERS, refused
+from hocket.refusals import GIVEN, SERVERS, refused
 from hocket.settings import Settings
 from hocket.torch.distribute import clip_grad_norm_, distribute, distributed_of
+from hocket.torch.group import check_given
 from hocket.torch.module_buffers import Keep
 from hocket.torch.optimizers import all_parameters
-from hocket.torch.trainers.group import check_settings, group_of
+from hocket.torch.trainers.group import group_of
 from hocket.training.assemble.choice import policy_of, promise_asked
 
 
@@ -38,7 +39,7 @@ class Options:
     def check(self, trainer: str) -> None:
         """Raise UsageError for arguments and settings that no job of this trainer's can have, before it does anything."""
         settings = self._settings()
-        check_settings(trainer, settings)
+        check_given(trainer, settings)
         policy_of(self.plan, self.policy, settings)
         promise_asked(self.promise, settings)
         if self.buffers not in (None, *get_args(Keep)):
@@ -66,7 +67,7 @@ class Options:
         )
         together = dist.is_available() and dist.is_initialized()
         if together and distributed_of(model).session.job.world < dist.get_world_size():
-            raise refused(SERVERS, TRAINERS, trainer=trainer)
+            raise refused(SERVERS, GIVEN, whose=trainer)
 
     def _settings(self) -> Settings:
         return self.settings or Settings.from_environment()
