@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import torch
@@ -36,6 +37,8 @@ def ended(commands, folder, **variables):
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith("HOCKET_")},
         "OMP_NUM_THREADS": "1",
+        # Of the ranks that Lightning starts, too.
+        "PYTHONPATH": os.pathsep.join(sys.path),
         **variables,
     }
     jobs = {}

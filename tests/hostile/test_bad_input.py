@@ -97,7 +97,7 @@ hocket testbed up F
 """.strip().splitlines()
 """F: a bad file; D: a trace directory whose description is bad."""
 
-WRITTEN = {"-o", "--output", "--svg", "--trace", "--csv", "output", "--keep", "--mpirun"}
+WRITTEN = {"-o", "--output", "--svg", "--trace", "--dumps", "--csv", "output", "--keep", "--mpirun"}
 """Options and arguments that name what is written, or a program."""
 
 ELSEWHERE = {

@@ -102,7 +102,7 @@ SAID = {
     "timer": "FSDP2's hook has no epochs",
     "class": "the policy is of type",
     "meta": "have no values yet\nhint: call it after model.to_empty",
-    "elastic": "HOCKET_COORDINATOR, but FSDP2's ranks",
+    "elastic": "HOCKET_COORDINATOR, but the ranks of FSDP2 stay as they are",
     "both": "a plan and a policy",
     "less promised": "`exact` does not allow loss=any",
     "twice": "`model` has the hook already",

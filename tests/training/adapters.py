@@ -165,20 +165,17 @@ class OfTorch:
 
 
 class OnHostile(OfTorch):
-    """Gradients on the tests' own device, in pieces of a few elements. `forgets`: an order that is not kept."""
+    """Gradients on the tests' own device, in pieces of a few elements. `forgets`: what the device does wrong."""
 
-    device = "hostile"
     forgets = ""
 
     def __init__(self, values: dict[str, np.ndarray]) -> None:
         from hocket.training.memory import device
-        from tests.torch import hostile
+        from tests.torch.hostile_device import hostile
 
-        hostile.loaded()
-        device.PIECE_BYTES = 24
         super().__init__(values)
-        if self.forgets:
-            hostile.forget(self.framework.device, self.forgets)
+        device.PIECE_BYTES = 24
+        self.framework.device = hostile(0, self.forgets)
 
 
 class OnAccelerator(OfTorch):

@@ -74,7 +74,7 @@ class Group(Configured):
                 group.broadcast(tensors.lend(dense), opts.rootRank)
 
         sent = own if self.rank() == opts.rootRank else []
-        return self._run("broadcast", act, sent, own, opts, result=buffers)
+        return self._run("broadcast", act, sent, own, opts, result=buffers, in_place=True)
 
     def allreduce(self, buffers: Sequence[torch.Tensor], opts: Any = ALLREDUCE) -> Work:  # type: ignore[override]
         """Reduce in place."""
@@ -112,7 +112,9 @@ class Group(Configured):
             for buffer, how in zip(reads, hows, strict=True):
                 how.run(partial(group.reduce, root=root), buffer, written=takes)
 
-        return self._run("reduce", act, buffers, buffers if takes else [], opts, result=buffers)
+        return self._run(
+            "reduce", act, buffers, buffers if takes else [], opts, result=buffers, in_place=True
+        )
 
     def allgather(  # type: ignore[override]
         self,
@@ -365,14 +367,20 @@ class Group(Configured):
         opts: Any,
         *,
         result: Tensors | None = None,
+        in_place: bool = False,
     ) -> Task:
-        """Run a collective in its turn. `call`: its name in dumps; `result`: of the work; default: `writes`."""
+        """Run a collective in its turn.
+
+        `call`: its name in dumps; `result`: of the work; default: `writes`. `in_place`: in dumps, the result stands for what the
+        call reads and writes on each rank, since `fr_trace` compares ranks.
+        """
         device = tensors.device_of(itertools.chain(reads, writes), call)
         self._calls += 1
         own_s = opts.timeout.total_seconds()
         limit_s = own_s if own_s > 0 else self._timeout_s
         now = self.communicator
-        entry = None if now.record is None else now.record.called(call, reads, writes, limit_s)
+        noted = (result or [], result or []) if in_place else (reads, writes)
+        entry = None if now.record is None else now.record.called(call, *noted, limit_s)
         visit = None
         if device is None:
             due = partial(_moved, act, reads, writes)
