@@ -147,9 +147,16 @@ class Run:
 def train_all(scenarios: str, directory: str) -> None:
     """Train the scenarios of a file, one after the other, and write what this rank has noted."""
     runs = []
+    wanted = [
+        Scenario(*each[:-2], tuple(each[-2]), each[-1]) for each in json.loads(Path(scenarios).read_text())
+    ]
+    if any(scenario.framework.startswith("hostile") for scenario in wanted):
+        from tests.torch import hostile
+
+        # PyTorch's backward knows the devices that there are when it first runs.
+        hostile.loaded()
     try:
-        for each in json.loads(Path(scenarios).read_text()):
-            scenario = Scenario(*each[:-2], tuple(each[-2]), each[-1])
+        for scenario in wanted:
             print(f"scenario {scenario.label}", flush=True)  # noqa: T201  # for whoever reads why a job ended
             runs.append(Run(scenario))
             runs[-1].train()

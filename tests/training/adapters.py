@@ -165,17 +165,20 @@ class OfTorch:
 
 
 class OnHostile(OfTorch):
-    """Gradients on the tests' own device, in pieces of a few elements. `forgets`: what the device does wrong."""
+    """Gradients on the tests' own device, in pieces of a few elements. `forgets`: an order that is not kept."""
 
+    device = "hostile"
     forgets = ""
 
     def __init__(self, values: dict[str, np.ndarray]) -> None:
         from hocket.training.memory import device
-        from tests.torch.hostile_device import hostile
+        from tests.torch import hostile
 
-        super().__init__(values)
+        hostile.loaded()
         device.PIECE_BYTES = 24
-        self.framework.device = hostile(0, self.forgets)
+        super().__init__(values)
+        if self.forgets:
+            hostile.forget(self.framework.device, self.forgets)
 
 
 class OnAccelerator(OfTorch):

@@ -256,8 +256,14 @@ class Accelerator:
         self._queue.made(self._twins[memory.address])
 
     def received(self, memory: _native.Memory) -> None:
-        """Let the calling thread's work from now on wait for copies to the device."""
-        self._queue.received(self._twins[memory.address])
+        """Let the calling thread's work from now on wait for copies to the device.
+
+        The calling thread waits for them, too: the next epoch may give the host's memory, from which they read, to others.
+        """
+        twin = self._twins[memory.address]
+        self._queue.received(twin)
+        if twin.brought is not None:
+            twin.brought.synchronize()
 
     def follow(self, memory: _native.Memory) -> None:
         """Let the calling thread's work from now on wait for work and copies until now that have this memory's twin."""
@@ -307,6 +313,8 @@ class Accelerator:
         address, size = memory.address, len(memory)
         twin = Twin(address, size, torch.zeros(size, dtype=torch.uint8, device=self.device))
         self._queue.share(twin.tensor)
+        # What comes up must not be overwritten by these zeros.
+        self._queue.made(twin)
         with self._lock:
             self._twins[address] = twin
             bisect.insort(self._addresses, address)
@@ -315,10 +323,13 @@ class Accelerator:
         return twin
 
     def _forget(self, address: int, unpin: Callable[[], None]) -> None:
-        unpin()
         with self._lock:
-            del self._twins[address]
+            twin = self._twins.pop(address)
             self._addresses.remove(address)
+        if twin.brought is not None:
+            # The copy up may not have begun, and others write to the host's memory as soon as it is given back.
+            twin.brought.synchronize()
+        unpin()
 
 
 def accelerator(device: torch.device) -> Accelerator | None:

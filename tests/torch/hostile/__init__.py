@@ -108,6 +108,9 @@ def forget(accelerator: Any, order: str) -> None:
     if order == "down":
         begin = accelerator.down
         accelerator.down = lambda host: begin(host) and (lambda: None)
+    elif order == "received":
+        # The thread waits, too, not the queue alone.
+        accelerator.received = lambda _memory: None
     else:
         setattr(accelerator._queue, order, lambda _: None)
 
