@@ -180,7 +180,7 @@ def test_a_killed_rank_is_named_on_all_others(tmp_path):
 def test_a_killed_rank_is_named_beside_gloo(tmp_path):
     """Broken: replicas on other hosts, whose own groups of Gloo are whole, wait until their time is up."""
     ended = job("lost", 4, tmp_path, "gloo", settings=Settings(timeout_s=20, start_timeout_s=60))
-    said = [ended.returned[rank][:2] for rank in range(2)]
+    said = [tuple(ended.returned[rank][:2]) for rank in range(2)]
     # The first of the two that raises ends Gloo's group of their host, in which the other may be just then.
     assert ("PeerError", 3) in said, ended.returned
     assert set(said) <= {("PeerError", 3), ("RuntimeError", None)}, ended.returned
