@@ -14,7 +14,7 @@ PATIENCE_S = 5.0
 START_S = 120.0
 """Longest time until ranks begin."""
 WARNING = "warning"
-"""What the launcher says while the job runs, of a rank for which the others wait."""
+"""Words of the launcher, while the job runs, about a rank for which the others wait."""
 WARNED_PATIENCE_S = 120.0
 """Time-out of jobs that are to be warned of before it."""
 ENDING = ("hocket run", "elastic", "torchrun")

@@ -13,7 +13,7 @@ from benches.row import Row
 HOSTS, TURNS = 4, 3
 RATE_BIT_PER_S, TRUNK_BIT_PER_S = 1e9, 1e8
 RATIO_MIN = {"exact": 2.9, "rounded": 5.3}
-"""As the demo's, whose script calls `hk.distribute` itself."""
+"""Targets of the demo, whose script calls `hk.distribute` itself."""
 
 
 def two_racks(trainer: str) -> Iterable[Row]:

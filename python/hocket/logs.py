@@ -38,7 +38,7 @@ NAMES = {
     "trace": "traces that are written",
     "training": "models and steps",
 }
-"""What the loggers `hocket.NAME` tell of."""
+"""Subjects of the loggers `hocket.NAME`."""
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
 

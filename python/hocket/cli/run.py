@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from pathlib import Path
 from typing import Any
@@ -27,14 +26,13 @@ from hocket.cli.shared.values import SECONDS
 from hocket.errors import UsageError
 from hocket.parameter_server.choice import ParameterServer
 from hocket.refusals import HELPERS, SERVERS, refused
-from hocket.settings import Settings
 from hocket.start import hosts as hosts_file
 from hocket.start.processes import ProcessSpec
 from hocket.start.remote import processes_over, store_for
 from hocket.start.resume import resume
 from hocket.start.run import launch
 from hocket.start.script import argv_of
-from hocket.tools.run.checks import absolute, builder_path, check, policy_path
+from hocket.tools.run.checks import check, settings_of
 
 HELP = ("-m", "hocket.training.servers.helper_rank")
 """Program of a helper, in place of the script."""
@@ -191,37 +189,29 @@ def command(
         script, arguments, interpreter=interpreter, as_module=as_module, elsewhere=hosts is not None
     )
     given: dict[str, Any] = {
-        "plan": absolute(plan_path, must_exist=True),
+        "plan": plan_path,
         "promise": promise and str(promise),
-        "policy": policy_path(policy),
+        "policy": policy,
         "search": search,
-        "builder": builder_path(builder),
+        "builder": builder,
         "servers": servers,
         "helpers": helpers,
         "staleness": staleness,
-        "cluster": absolute(cluster_path, must_exist=True),
-        "tuning": absolute(tuning_path, must_exist=True),
-        "trace": absolute(trace_path, must_exist=False),
+        "cluster": cluster_path,
+        "tuning": tuning_path,
+        "trace": trace_path,
         "trace_steps": trace_steps,
         "trace_bytes": trace_bytes,
-        "dumps": absolute(dumps_path, must_exist=False),
+        "dumps": dumps_path,
         "threads": threads,
         "timeout_s": timeout_s,
         "metrics": metrics,
         "log": _log(verbose, quiet=quiet),
         **(elastic.settings() if elastic else {}),
     }
-    given = {name: value for name, value in given.items() if value is not None}
-    settings = dataclasses.replace(Settings.from_environment(), **given)
+    settings = settings_of(given)
     logs.apply(settings.log)
-    options = {
-        "plan": plan_path,
-        "cluster": cluster_path,
-        "tuning": tuning_path,
-        "policy": policy,
-        "builder": builder,
-    }
-    check(settings, options, here=hosts is None)
+    check(settings, given, here=hosts is None)
     if settings.servers and settings.helpers:
         raise refused(HELPERS, SERVERS, where="--servers and --helpers")
     if elastic is not None:

@@ -1,4 +1,4 @@
-"""What others see of one rank while the job runs: its reports, and, where rank 0 serves the job's store, metrics and warnings."""
+"""View of one rank for others while the job runs: its reports, and, where rank 0 serves the job's store, metrics and warnings."""
 
 from __future__ import annotations
 

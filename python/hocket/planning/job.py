@@ -97,7 +97,7 @@ class Job:
 
     @property
     def promise(self) -> Promise:
-        """What the plan may do to results; `promise.codec` is the codec that it may have, if any."""
+        """Limits on what the plan does to results; `promise.codec` is the codec that it may have, if any."""
         return self._question.promise
 
     @property

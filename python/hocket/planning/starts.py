@@ -22,7 +22,7 @@ Route = tuple[
     int | None,
     tuple[tuple[int, int], ...],
 ]
-"""What members do, their order, bytes of a chunk, the index of a codec, its links."""
+"""Roles of members, their order, bytes of a chunk, the index of a codec, its links."""
 
 Start = list[tuple[list[tuple[int, int, int]], int]]
 """By bucket, urgent ones first: parts (variable, first element, one after the last), and the number of its route."""

@@ -1,4 +1,4 @@
-"""What a launcher does for observers of its job: it keeps the file by which they find it, serves the metrics, and warns of late
+"""Duties of a launcher to observers of its job: it keeps the file by which they find it, serves the metrics, and warns of late
 ranks."""
 
 from __future__ import annotations

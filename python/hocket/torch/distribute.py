@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
 
 import torch
@@ -26,7 +26,7 @@ from hocket.torch.curvature import largest_curvature
 from hocket.torch.division import clip_divided
 from hocket.torch.framework import Torch
 from hocket.torch.members import Members
-from hocket.torch.module_buffers import BeforeForward, Buffers, Keep
+from hocket.torch.module_buffers import BeforeForward, Buffers, Keep, check_keep
 from hocket.torch.profiler import Profiler
 from hocket.torch.rendezvous import publish, warn_if_apart
 from hocket.torch.shard import Shard
@@ -143,8 +143,7 @@ def distribute(
     policy = policy_of(plan, policy, settings)
     check_settings(policy, settings, parameter_server=parameter_server)
     promise = promise_asked(promise, settings)
-    if buffers not in (None, *get_args(Keep)):
-        raise UsageError(f"buffers={buffers!r}: known are {', '.join(map(repr, get_args(Keep)))}")
+    check_keep(buffers)
     parameter_server = parameter_server or ParameterServer.of(settings)
     parts = TorchParts(framework)
     process = joined(settings, publish, functools.partial(come, parts), within)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence, Set
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 
@@ -31,6 +31,12 @@ PRIORITY = 0
 
 _numbers = itertools.count()
 """Number of the model in this process: equal on all ranks, which distribute their models in one order."""
+
+
+def check_keep(keep: Keep | None) -> None:
+    """Raise UsageError for a way of keeping buffers that there is not. None: the default."""
+    if keep not in (None, *get_args(Keep)):
+        raise UsageError(f"buffers={keep!r}: known are {', '.join(map(repr, get_args(Keep)))}")
 
 
 class Buffers:

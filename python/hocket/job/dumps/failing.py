@@ -33,7 +33,7 @@ class Failing:
         self._lock = threading.Lock()
         self._has_failed = False
         self._frames: tuple[Frame, ...] = ()
-        """Of the error by which the job has failed here."""
+        """Frames of the error by which the job has failed here."""
 
     def close(self) -> None:
         """Remove the job's steps; idempotent."""

@@ -48,7 +48,7 @@ class GoesOn(Struct, frozen=True, kw_only=True):
 
 @dataclass
 class _Record:
-    """What is known of a rank that has been late. `began_s`: start of the present occurrence, if any; `said`: that it was told."""
+    """Record of a rank that has been late. `began_s`: start of the present occurrence, if any; `said`: that it was told."""
 
     began_s: float | None = None
     said: bool = False
@@ -59,7 +59,7 @@ class _Record:
 
 @dataclass
 class Lateness:
-    """Who is late, from look to look. `least_s`: shortest wait of the others that makes a rank late."""
+    """Memory of who is late, from look to look. `least_s`: shortest wait of the others that makes a rank late."""
 
     least_s: float
     _records: dict[int, _Record] = field(default_factory=dict, init=False)

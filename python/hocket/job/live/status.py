@@ -107,7 +107,7 @@ class Reporter:
         self._stack: str | None = None
         self._stack_reports = self._stacks = 0
         self.writes_dumps, self.dumps = False, 0
-        """Whether this rank writes dumps; number of the last one that it was asked for and has written."""
+        """True if this rank writes dumps; number of the last one that it was asked for and has written."""
 
     def is_at(self, whereabouts: Whereabouts) -> None:
         """Add these to all reports from now on."""

@@ -29,7 +29,7 @@ class Report(Struct, frozen=True, kw_only=True):
 
 
 class Wanted(Struct, frozen=True, kw_only=True):
-    """What observers want of a rank that reports: its Python stack, and a dump if it has not written number `dumps` yet."""
+    """Wishes of observers to a rank that reports: its Python stack, and a dump if it has not written number `dumps` yet."""
 
     stack: bool
     dumps: int

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from hocket.artefacts.plan import Bucket
 from hocket.planning.builder import Builder, Tries
-from hocket.planning.builders.shards import FUSED_BYTES, Size, even_shards, sharded
+from hocket.planning.builders.shards import FUSED_BYTES, Size, even_shards, fused, sharded
 from hocket.planning.job import Job
 
 
@@ -18,8 +18,5 @@ class PartitionedPS(Builder):
     tries: ClassVar[Tries] = {"fused_bytes": FUSED_BYTES}
 
     def build(self, job: Job) -> Iterable[Bucket]:
-        """Yield the buckets of each set of owners."""
-        owners = sharded(job, even_shards)
-        dense = job.backward(job.dense)
-        for group in job.groups(dense, size_bytes=self.fused_bytes, apart=lambda each: owners[each.name]):
-            yield job.bucket(group, owners[group[0].name])
+        """Return the buckets of each set of owners."""
+        return fused(job, sharded(job, even_shards), self.fused_bytes)

@@ -10,7 +10,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from hocket import _native
-from hocket.artefacts.plan import Owned
+from hocket.artefacts.plan import Bucket, Owned
 from hocket.planning.buckets import Piece
 from hocket.planning.job import Job
 
@@ -62,6 +62,14 @@ def sharded(job: Job, shards: Callable[[int], list[int]]) -> dict[str, Owned]:
             loads[rank] += variable.bytes * count / max(1, variable.rows)
         found[variable.name] = job.owned({rank: count // divisor for rank, count in sorted(held.items())})
     return found
+
+
+def fused(job: Job, owners: Mapping[str, Owned], size_bytes: int) -> Iterator[Bucket]:
+    """Buckets of each set of owners, of up to `size_bytes`, in backward's order."""
+    for group in job.groups(
+        job.backward(job.dense), size_bytes=size_bytes, apart=lambda each: owners[each.name]
+    ):
+        yield job.bucket(group, owners[group[0].name])
 
 
 def grouped(job: Job, counts: Mapping[str, int], group: int) -> Iterator[list[Piece]]:

@@ -77,20 +77,17 @@ class _Waits:
 
 def step_times(material: Material) -> list[StepTimes]:
     """Return the medians of each rank that has recorded steps."""
-    waits = {rank: found for rank in material.ranks if (found := _waits(material, rank)) is not None}
+    waits = _all_waits(material)
     for_ranks = {rank: float(np.median(each)) / 1e9 for rank, each in _for_ranks(material, waits).items()}
     return list(_rows(material, waits, for_ranks))
 
 
 def last_rank(material: Material, rows: list[StepTimes]) -> Last | None:
     """Return the rank for which the others wait in most steps, if one makes them wait noticeably."""
-    waits = {rank: found for rank in material.ranks if (found := _waits(material, rank)) is not None}
+    if not _compares(material):
+        return None
     by_rank = {row.rank: row for row in rows}
-    ends = (
-        _table({rank: each for rank, each in waits.items() if rank in by_rank})
-        if _compares(material)
-        else None
-    )
+    ends = _table({rank: each for rank, each in _all_waits(material).items() if rank in by_rank})
     if ends is None or len(ends[0]) < 2:
         return None
     ranks, began = ends
@@ -158,6 +155,11 @@ def _median_s(material: Material, rank: int, kind: int, steps: int) -> float | N
     took = (spans["end_ns"] - spans["start_ns"]).astype(np.float64)
     _, where = np.unique(spans["instance"], return_inverse=True)
     return float(np.median(np.bincount(where, took)[:steps])) / 1e9
+
+
+def _all_waits(material: Material) -> dict[int, _Waits]:
+    """Return the waits of the ranks that have recorded some."""
+    return {rank: found for rank in material.ranks if (found := _waits(material, rank)) is not None}
 
 
 def _waits(material: Material, rank: int) -> _Waits | None:

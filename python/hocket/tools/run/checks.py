@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster
@@ -19,13 +21,29 @@ from hocket.setting_values import seconds_of
 from hocket.settings import Settings
 
 
-def check(settings: Settings, given: Mapping[str, str | os.PathLike[str] | None], *, here: bool) -> None:
+def settings_of(given: Mapping[str, Any]) -> Settings:
+    """Return the settings of a job: those that the caller was `given`, by name, and for None those of the environment. Paths become
+    whole, since ranks may start elsewhere. UsageError: a file that is to be read does not exist.
+    """
+    whole = {
+        "plan": _absolute(given.get("plan"), must_exist=True),
+        "policy": _policy_path(given.get("policy")),
+        "builder": _builder_path(given.get("builder")),
+        "cluster": _absolute(given.get("cluster"), must_exist=True),
+        "tuning": _absolute(given.get("tuning"), must_exist=True),
+        "trace": _absolute(given.get("trace"), must_exist=False),
+        "dumps": _absolute(given.get("dumps"), must_exist=False),
+    }
+    named = {name: value for name, value in {**given, **whole}.items() if value is not None}
+    return dataclasses.replace(Settings.from_environment(), **named)
+
+
+def check(settings: Settings, given: Mapping[str, Any], *, here: bool) -> None:
     """Refuse what ranks would refuse: UsageError, ArtefactError.
 
     Args:
         settings: the job's.
-        given: the files among them that the caller was given by name (`plan`, `cluster`, `tuning`, `policy`, `builder`); they are
-            this machine's.
+        given: as for `settings_of`: the files among them are this machine's.
         here: ranks are on this machine: files that variables name are this machine's, too.
     """
 
@@ -53,8 +71,7 @@ def check(settings: Settings, given: Mapping[str, str | os.PathLike[str] | None]
         makeable(Path(settings.trace))
 
 
-def absolute(path: str | os.PathLike[str] | None, *, must_exist: bool) -> str | None:
-    """Return the whole path, since ranks may start elsewhere. UsageError: it does not exist."""
+def _absolute(path: str | os.PathLike[str] | None, *, must_exist: bool) -> str | None:
     if path is None:
         return None
     if must_exist and not Path(path).exists():
@@ -62,15 +79,15 @@ def absolute(path: str | os.PathLike[str] | None, *, must_exist: bool) -> str | 
     return str(Path(path).absolute())
 
 
-def policy_path(name: str | None) -> str | None:
+def _policy_path(name: str | None) -> str | None:
     """Return the policy with its file's whole path. UsageError: the file does not exist."""
     path, colon, wanted = (name or "").partition(":")
     if not path.endswith(".py"):
         return name
-    return f"{absolute(path, must_exist=True)}{colon}{wanted}"
+    return f"{_absolute(path, must_exist=True)}{colon}{wanted}"
 
 
-def builder_path(text: str | None) -> str | None:
+def _builder_path(text: str | None) -> str | None:
     """Return the builder with its file's whole path, and its settings. UsageError: the file does not exist."""
     file, rest = ("", "") if text is None else asked.split(text)
-    return f"{policy_path(file)}{rest}" if file else text
+    return f"{_policy_path(file)}{rest}" if file else text

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-import dataclasses
 import io
 import os
 import pickle
@@ -17,11 +16,10 @@ import cloudpickle
 
 from hocket.artefacts.promise import Promise
 from hocket.errors import PeerError, UsageError
-from hocket.settings import Settings
 from hocket.start.outcome import Outcome
 from hocket.start.processes import ProcessSpec
 from hocket.start.run import launch
-from hocket.tools.run.checks import absolute, check, policy_path
+from hocket.tools.run.checks import check, settings_of
 from hocket.tools.run.rank import ERROR, FUNCTION, RESULT, Call
 
 Result = TypeVar("Result")
@@ -77,25 +75,24 @@ def run(
     if n < 1:
         raise UsageError(f"n={n}: a job has at least one rank")
     given: dict[str, Any] = {
-        "plan": absolute(plan, must_exist=True),
+        "plan": plan,
         "promise": None if promise is None else str(promise),
-        "policy": policy_path(policy),
+        "policy": policy,
         "search": search,
-        "cluster": absolute(cluster, must_exist=True),
-        "tuning": absolute(tuning, must_exist=True),
-        "trace": absolute(trace, must_exist=False),
+        "cluster": cluster,
+        "tuning": tuning,
+        "trace": trace,
         "threads": threads,
         "timeout_s": timeout_s,
     }
-    named = {name: value for name, value in given.items() if value is not None}
-    settings = dataclasses.replace(Settings.from_environment(), **named)
+    settings = settings_of(given)
     if settings.rank is not None:
         # A module that calls this as it is imported would start ever more jobs, as each rank imports it.
         raise UsageError(
             f"hocket.run was called in rank {settings.rank} of a job\n"
             'hint: call it under `if __name__ == "__main__":`, and not in a script under `hocket run`'
         )
-    check(settings, {"plan": plan, "cluster": cluster, "tuning": tuning, "policy": policy}, here=True)
+    check(settings, given, here=True)
     if settings.besides:
         raise UsageError(
             "hocket.run starts no servers and no helpers\nhint: use `hocket run`, or unset the variable"

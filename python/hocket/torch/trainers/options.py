@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import get_args
 
 import torch
 import torch.distributed as dist
@@ -18,7 +17,7 @@ from hocket.refusals import GIVEN, SERVERS, refused
 from hocket.settings import Settings
 from hocket.torch.distribute import clip_grad_norm_, distribute, distributed_of
 from hocket.torch.group import check_given
-from hocket.torch.module_buffers import Keep
+from hocket.torch.module_buffers import Keep, check_keep
 from hocket.torch.optimizers import all_parameters
 from hocket.torch.trainers.group import group_of
 from hocket.training.assemble.choice import policy_of, promise_asked
@@ -42,8 +41,7 @@ class Options:
         check_given(trainer, settings)
         policy_of(self.plan, self.policy, settings)
         promise_asked(self.promise, settings)
-        if self.buffers not in (None, *get_args(Keep)):
-            raise UsageError(f"buffers={self.buffers!r}: known are {', '.join(map(repr, get_args(Keep)))}")
+        check_keep(self.buffers)
         if self.local is not None and not isinstance(self.local, Local):
             raise UsageError(
                 f"local={self.local!r}: steps alone are described by an object\nhint: hk.Local(every=30)"
