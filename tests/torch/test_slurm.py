@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.launch.processes import clean_environment
+from tests.support import warm
 from tests.support.slurm import Slurm, missing
 
 pytest.importorskip("torch")
@@ -34,7 +35,7 @@ class Queued(Coordinated):
     def submit(self, *options: str, step: str = "") -> str:
         """A batch script, each of whose tasks is a rank; `step`: options of its `srun`. Gives the job's number."""
         name = "newcomer-$SLURM_JOB_ID.$SLURM_PROCID.${SLURM_RESTART_COUNT:-0}"
-        rank = shlex.join([sys.executable, str(SCRIPT), str(self.directory)])
+        rank = shlex.join(warm.command(SCRIPT, str(self.directory)))
         script = self.directory / "rank.sh"
         script.write_text(f"#!/bin/bash\nexec srun {step} bash -c 'exec {rank} {name} \"is slow\"'\n")
         environment = clean_environment(
