@@ -4,7 +4,6 @@
 DLC are `cargo test --release -p hocket-dlc million -- --ignored`.
 """
 
-import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hocket.errors import ArtefactError, Error
 from hocket.tools.formats import dlc
 from tests.formats.subjects import Subject, subjects
+from tests.support import drawn
 from tests.support.damage import damaged
 from tests.support.dlc_files import FRAGMENT
 
@@ -23,7 +23,7 @@ HANG_S = 10
 """Of the processor's time, for one file."""
 
 CASES = settings(
-    max_examples=int(os.environ.get("HOCKET_FUZZ_CASES", "300")),
+    max_examples=drawn.cases(300),
     suppress_health_check=[
         HealthCheck.function_scoped_fixture,
         HealthCheck.too_slow,

@@ -8,7 +8,6 @@ The jobs are simulated; their coordinator and members are the real ones.
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
@@ -20,8 +19,9 @@ from hocket.members.membership import Membership
 from hocket.members.roll import Roll
 from tests.meetings import script
 from tests.meetings.course import Course
+from tests.support import drawn
 
-CASES = int(os.environ.get("HOCKET_FUZZ_CASES", "160"))
+CASES = drawn.cases(48)
 PARTS = 4
 SEEDS_MAX = 2000
 """Among so many, each planted bug must be found."""

@@ -3,16 +3,15 @@
 Unit tests beside `crates/plan/src/knapsack` compare with brute force.
 """
 
-import os
-
 import pytest
 
 from benches.delays.instances import Window, models, small_windows
 from benches.delays.optimum import optimum
 from benches.delays.solver import algorithm_1, deft, front, not_slowed, rate, steady
 from hocket import _native
+from tests.support import drawn
 
-WINDOWS = int(os.environ.get("HOCKET_FUZZ_CASES", "300"))
+WINDOWS = drawn.cases(300)
 
 
 def has_solver():

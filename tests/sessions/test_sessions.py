@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +10,9 @@ import pytest
 from tests.sessions import jobs, oracle
 from tests.sessions.jobs import Trained
 from tests.sessions.scenarios import DEVICE, TORCH, Scenario, drawn, written
+from tests.support.drawn import cases
 
-CASES = int(os.environ.get("HOCKET_FUZZ_CASES", "40"))
+CASES = cases(40)
 AT_ONCE = 500
 TOLERANCE = 1e-9
 

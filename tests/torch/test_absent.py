@@ -8,7 +8,6 @@ from __future__ import annotations
 import io
 import itertools
 import json
-import os
 from pathlib import Path
 from random import Random
 
@@ -19,7 +18,7 @@ from hocket.start import replacements
 from hocket.start.outcome import Outcome
 from hocket.start.processes import ProcessSpec
 from hocket.start.run import launch
-from tests.support import warm
+from tests.support import drawn, warm
 
 pytest.importorskip("torch")
 
@@ -27,7 +26,7 @@ from tests.torch import absent_scripts as scripts  # needs torch
 
 SCRIPT = Path(scripts.__file__)
 FEW = 3
-CASES = int(os.environ.get("HOCKET_FUZZ_CASES", str(FEW)))
+CASES = drawn.cases(FEW)
 HANGS = ("loops", "holds", "stopped", "is late")
 ENDS = ("exits", "breaks", "ends at once")
 LEASTS = (1, 2, 3)

@@ -21,6 +21,7 @@ from hocket.tools.testbed import Testbed
 
 pytest.importorskip("torch")
 
+from tests.support import drawn
 from tests.torch.trainings import PATIENCE_S, Spread  # needs torch
 
 HOSTS = "abcd"
@@ -30,7 +31,7 @@ SILENCE_S = 3.0
 BRIEF_S = 0.3
 """A cut that others bear where acknowledgements tell of it: TCP sends again within three of its time-outs, 0.2 s at least."""
 FEW, EVENTS, MEMBERS_MAX = 2, 5, 5
-CASES = int(os.environ.get("HOCKET_FUZZ_CASES", str(FEW)))
+CASES = drawn.cases(FEW)
 END_OF_A_RANK = ("evicted in epoch", "the coordinator was not heard for", "the coordinator is gone")
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from hocket.settings import Settings
-from tests.support import ranks
+from tests.support import drawn, ranks
 from tests.torch.delayed_scripts import OPTIMIZERS
 
 SCRIPTS = "tests.torch.delayed_scripts"
@@ -14,7 +13,7 @@ AT_ONCE = Settings(timeout_s=30, start_timeout_s=30, sentinel=False)
 """Schedules begin with the first iteration."""
 
 
-CASES = int(os.environ.get("HOCKET_FUZZ_CASES", "18"))
+CASES = drawn.cases(18)
 """Of 400 or so: `HOCKET_FUZZ_CASES=1000` runs all."""
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import io
 import itertools
 import json
-import os
 import signal
 from collections import Counter
 from pathlib import Path
@@ -22,7 +21,7 @@ from hocket.settings import Settings
 from hocket.start.outcome import Outcome
 from hocket.start.processes import SIGNALLED, ProcessSpec
 from hocket.start.run import launch
-from tests.support import warm
+from tests.support import drawn, warm
 
 torch = pytest.importorskip("torch")
 
@@ -34,7 +33,7 @@ LOOP_SCRIPT = Path(loops.__file__)
 FEW = 2
 TIME_TO_LEAVE = range(5, 8)
 """Steps in which a rank that stays pauses: when the coordinator lets a leaver go is for it to say, and steps take milliseconds."""
-CASES = int(os.environ.get("HOCKET_FUZZ_CASES", str(FEW)))
+CASES = drawn.cases(FEW)
 
 
 def run(

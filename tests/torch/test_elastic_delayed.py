@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 from collections import defaultdict
 from pathlib import Path
 from random import Random
@@ -17,6 +16,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from tests.support import drawn  # noqa: E402
 from tests.torch import elastic_delayed_join_scripts as join_scripts  # noqa: E402
 from tests.torch import elastic_delayed_scripts as scripts  # noqa: E402  # needs torch
 from tests.torch import elastic_scripts, trainings  # noqa: E402
@@ -28,7 +28,7 @@ LOST_IN = 6
 SAVED_AFTER = 7
 """Then each schedule has something open or on its way."""
 FEW = 6
-CASES = int(os.environ.get("HOCKET_FUZZ_CASES", str(FEW)))
+CASES = drawn.cases(FEW)
 SAVED, JOINED = (
     (["each", "own first, merged"], ["late", "own first, late"])
     if CASES == FEW

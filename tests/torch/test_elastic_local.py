@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 from collections import Counter, defaultdict
 from pathlib import Path
 from random import Random
@@ -13,6 +12,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from tests.support import drawn  # noqa: E402
 from tests.torch import elastic_local_join_scripts as join_scripts  # noqa: E402  # needs torch
 from tests.torch import elastic_local_scripts as scripts  # noqa: E402
 from tests.torch import trainings  # noqa: E402
@@ -24,7 +24,7 @@ WORLD = 3
 LOST_IN = (5, 6, 7)
 """Steps of which one ends with an exchange, in each case."""
 FEW = 2
-CASES = int(os.environ.get("HOCKET_FUZZ_CASES", str(FEW)))
+CASES = drawn.cases(FEW)
 """Cases of each kind."""
 
 

@@ -18,7 +18,7 @@ import pytest
 from hocket.settings import Settings
 from hocket.start.processes import SIGNALLED
 from tests.launch.processes import clean_environment
-from tests.support import warm
+from tests.support import drawn, warm
 
 pytest.importorskip("torch")
 
@@ -30,7 +30,7 @@ WARM = 3
 """Meetings after which all that is made once has been made."""
 KEPT_BYTES_MAX = 1 << 20
 """Of a meeting. Engines of these ranks have mailboxes of several megabytes."""
-CASES = int(os.environ.get("HOCKET_FUZZ_CASES", str(FEW)))
+CASES = drawn.cases(FEW)
 
 FLAWS = (
     "dies while all meet",

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 
 from hocket.settings import Settings
-from tests.support import ranks
+from tests.support import drawn, ranks
 
 SCRIPTS = "tests.torch.own_first_scripts"
 AT_ONCE = Settings(timeout_s=30, start_timeout_s=30, sentinel=False)
@@ -17,7 +16,7 @@ AT_ONCE = Settings(timeout_s=30, start_timeout_s=30, sentinel=False)
 WATCHED = Settings(timeout_s=30, start_timeout_s=30)
 """Schedules begin after some synchronous iterations."""
 
-CASES = int(os.environ.get("HOCKET_FUZZ_CASES", "24"))
+CASES = drawn.cases(12)
 """Of 120 or so: `HOCKET_FUZZ_CASES=1000` runs all."""
 
 

@@ -19,14 +19,14 @@ from hocket.start import resume as resuming
 from hocket.start.resume import resume
 from hocket.start.running import running
 from tests.launch.processes import clean_environment
-from tests.support import warm
+from tests.support import drawn, warm
 
 pytest.importorskip("torch")
 
 from tests.torch.trainings import PATIENCE_S, SCRIPT, Launched  # needs torch
 
 FOUNDERS = 3
-CASES = int(os.environ.get("HOCKET_FUZZ_CASES", "2"))
+CASES = drawn.cases(2)
 
 
 class Abandoned(Launched):

@@ -3,19 +3,18 @@ together. Own gradients first are compared in `test_own_first.py`."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hocket.settings import Settings
-from tests.support import ranks
+from tests.support import drawn, ranks
 
 SCRIPTS = "tests.torch.scaler_scripts"
 AT_ONCE = Settings(timeout_s=30, start_timeout_s=30, sentinel=False)
 WATCHED = Settings(timeout_s=30, start_timeout_s=30, guard="off")
-CASES = int(os.environ.get("HOCKET_FUZZ_CASES", "18"))
+CASES = drawn.cases(18)
 KINDS = ("own first", "one")
 
 

@@ -1,0 +1,8 @@
+"""How many cases of a long or random suite run: a share in `make test`, or as many as a verb is given with `CASES=`."""
+
+import os
+
+
+def cases(share: int) -> int:
+    """Return `share`, unless `HOCKET_FUZZ_CASES` says how many: `make exactly-once`, `make meetings` and `make elastic` set it."""
+    return int(os.environ.get("HOCKET_FUZZ_CASES", share))
