@@ -23,6 +23,7 @@ from benches.commands import (
     routes,
     sharded,
     simulate,
+    start,
     strategies,
     trainers,
 )
@@ -56,6 +57,7 @@ for _each in (
     routes,
     sharded,
     simulate,
+    start,
     strategies,
     trainers,
 ):

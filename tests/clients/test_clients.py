@@ -30,17 +30,20 @@ USED = {
 """By way, the backend of the process group, and the class in which the model is trained."""
 
 
-@pytest.mark.parametrize("world", [2, 3])
+WORLD = 3
+"""An odd number; `test_distribute.py` trains on two ranks."""
+
+
 @pytest.mark.parametrize("client", ["lightning", "trainer", "accelerate"])
-def test_learns_what_gloo_learns(client, world, tmp_path):
+def test_learns_what_gloo_learns(client, tmp_path):
     """A framework that asks for what the backend lacks ends in its first validation; with other sums, it trains another model."""
     results = learned(
-        {way: command(client, f"{client}_job.py", world, way, world, tmp_path / way) for way in USED},
-        world,
+        {way: command(client, f"{client}_job.py", WORLD, way, WORLD, tmp_path / way) for way in USED},
+        WORLD,
         tmp_path,
     )
     for way, ranks in results.items():
-        assert [rank["used"] for rank in ranks] == [USED[way][client]] * world
+        assert [rank["used"] for rank in ranks] == [USED[way][client]] * WORLD
     for way in ("backend", "distribute"):
         for ours, theirs in zip(results[way], results["gloo"], strict=True):
             assert len(ours["losses"]) >= 16
