@@ -269,7 +269,8 @@ class Leave:
             sys.stderr.flush()
         except (OSError, ValueError):  # Python says so, and has a code for it
             return
-        ctypes.CDLL(None).exit(self.code)
+        # With the interpreter's lock: what PyTorch has made since the fork holds objects of Python, and lets go of them now.
+        ctypes.PyDLL(None).exit(self.code)
 
 
 leave = Leave()
