@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import numbers
 import operator
+import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -72,10 +73,10 @@ class _Outcome:
         return type(self.value if self.error is None else self.error)
 
     @property
-    def exactly(self) -> tuple[type, str, float]:
-        """Key that is equal only for identical results: zeros and NaN have their signs, and NaN equals itself."""
-        real = self.value.real if isinstance(self.value, float | complex) else 0.0
-        return self.kind, repr(self.value), math.copysign(1.0, real)
+    def exactly(self) -> tuple[type, str, bytes]:
+        """Key that is equal only for identical results: zeros have their signs, NaN all of its bits, and equals itself."""
+        parts = (self.value.real, self.value.imag) if isinstance(self.value, float | complex) else ()
+        return self.kind, repr(self.value), struct.pack(f"{len(parts)}d", *parts)
 
     def take(self) -> Any:
         if self.error is not None:
