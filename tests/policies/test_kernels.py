@@ -12,11 +12,23 @@ from hocket.policy.kernels import BUILTINS, kernel, library_kernel
 from hocket.policy.policy import Policy
 from hocket.reference.kernels import KERNELS
 
+
+
+def _sent(n):
+    """Lengths of places, codes and scales of 3 elements of each 16."""
+    count = n // 16 * 3 + min(3, n % 16)
+    return [2 * count, -(-count // 4), 2 * -(-n // 16)]
+
+
 LENGTHS = {
     "top_k.f32": (lambda n: ([n], [n // 3, n // 3, 1]), ()),
     "quantise.int8": (lambda n: ([n], [n, -(-n // 16)]), (16,)),
     "dequantise.int8": (lambda n: ([n, -(-n // 16)], [n]), (16,)),
     "dequantise_add.int8": (lambda n: ([n, -(-n // 16)], [n]), (16,)),
+    "quantise.int4": (lambda n: ([n], [-(-n // 2), -(-n // 16)]), (16,)),
+    "dequantise.int4": (lambda n: ([-(-n // 2), -(-n // 16)], [n]), (16,)),
+    "dequantise_add.int4": (lambda n: ([-(-n // 2), -(-n // 16)], [n]), (16,)),
+    "top_k.int2": (lambda n: ([n], _sent(n)), (16, 3)),
     "matmul.f32": (lambda n: ([3 * n, n * 2], [6]), None),
     "orthogonalise.f32": (lambda n: ([], [3 * n]), None),
     "clamp.f32": (None, (-0.5, 0.25)),
@@ -26,7 +38,7 @@ LENGTHS = {
 }
 
 
-SPARSE = {"scatter_add.f32", "clear_at.f32", "scatter_add_rows.f32", "scatter_add_rows.f64"}
+SPARSE = {"scatter_add.f32", "scatter_add.int2", "clear_at.f32", "scatter_add_rows.f32", "scatter_add_rows.f64"}
 """Indices are within their outputs: below, and in `tests/oracle/test_gathered_programs.py`."""
 
 

@@ -127,8 +127,11 @@ class Profiler:
     def record(self, name: str, value: float) -> None:
         """Do nothing: profiling uses no statistics."""
 
-    def observe(self, *, loss: float | None = None, curvature: float | None = None) -> None:
-        """Note loss and curvature for the guard of merged and late gradients."""
+    def observe(
+        self, *, loss: float | None = None, curvature: float | None = None, weight: float | None = None
+    ) -> None:
+        """Note loss and curvature for the guard of merged and late gradients; `weight` counts nothing here."""
+        del weight
         self._gauge.observe(loss=loss, curvature=curvature)
 
     def agreed(self) -> dict[str, Value]:

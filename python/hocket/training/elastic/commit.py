@@ -75,6 +75,10 @@ class Members(Commit):
         return self.standing.job
 
     @property
+    def ranks(self) -> Sequence[int]:
+        return self.standing.counted
+
+    @property
     def left(self) -> bool:
         return self.standing.left
 

@@ -50,6 +50,11 @@ class Commit:
         """Job of the ranks for which the programs in force were made."""
         return self.step.job
 
+    @property
+    def ranks(self) -> Sequence[int]:
+        """Ranks that are in the last sums, as they report."""
+        return range(self.step.job.world)
+
     def begin(self, step: Step) -> None:
         """Begin among ranks that have met, when the step has its votes and no buckets."""
         self.step = step
@@ -97,9 +102,15 @@ class Commit:
     @contextlib.contextmanager
     def flushing(self) -> Iterator[list[list[LiveTurn]]]:
         """Send all turns that are not applied, between two steps; the body applies them, one list after the other."""
-        self.step.agreement.count()
+        agreement, updates = self.step.agreement, self.step.updates
+        agreement.count()
         with self.step.naming():
-            rounds = self.step.updates.flush()
+            weighs = updates.local is not None and updates.local.weighing is not None and not updates.settled
+            if weighs:
+                agreement.cast((), meet=False)
+            rounds = updates.flush()
+        if weighs:
+            agreement.weigh()
         yield rounds
 
     def step_ended(self) -> None: ...

@@ -7,8 +7,9 @@ when training no longer goes as it did, from the same iteration on all ranks.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -23,8 +24,10 @@ from hocket.training.autopilot.stopwatch import Stopwatch
 from hocket.training.checkpoint.saved import SavedDelays
 from hocket.training.checkpoint.saves import Saves
 from hocket.training.checkpoint.slots import slots_of
+from hocket.training.guard.drift import Report
 from hocket.training.guard.gauge import Gauge
 from hocket.training.guard.oversight import Oversight
+from hocket.training.guard.weighing import Weighing
 from hocket.training.guard.workload import FirstIteration
 from hocket.training.memory.anchor import Anchor, Arrival, LocalAnchor
 from hocket.training.memory.buckets import LoadedBucket
@@ -60,11 +63,12 @@ class Delays:
         watched: bool,
         trace: Path | None,
         record: Record,
+        ranks: Callable[[], Sequence[int]],
     ) -> None:
         """Begin before gates, which put zero_grad off. `watched`: merged and late gradients are judged. `trace`: directory of the
-        model's trace; `record`: for statistics."""
+        model's trace; `record`: for statistics; `ranks`: those that are in the last sums, as they report."""
         self._framework, self._updates, self._job, self._gauge = framework, updates, job, gauge
-        self._watched, self._trace, self._record = watched, trace, record
+        self._watched, self._trace, self._record, self._ranks = watched, trace, record, ranks
         self.sentinel: Oversight | None = None
         self.drift: Drift | None = None
         self.reschedules = self.retreats = False
@@ -115,6 +119,12 @@ class Delays:
         return drifted or (self.sentinel is not None and self.sentinel.retreated)
 
     @property
+    def report(self) -> Report | None:
+        """Report of this rank that travels with its votes, where ranks step alone."""
+        drift = None if self.drift is None else self.drift.report
+        return drift if self._updates.local is None else self._updates.local.report(drift)
+
+    @property
     def alarmed(self) -> bool:
         """True if this rank sees that training no longer goes as it did."""
         return self.sentinel is not None and self.sentinel.alarm is not None
@@ -129,6 +139,8 @@ class Delays:
         if votes.retreat and self.sentinel is not None and not self.retreats:
             self.retreats = self.reschedules = True
             self.sentinel.retreat(self._updates.schedule, plan, iteration, epoch)
+        if self._updates.local is not None:
+            self._updates.local.counted(votes.reports, votes.reporter)
         if self.drift is not None and self.drift.counted(
             votes.reports, votes.reporter, plan, (iteration, epoch)
         ):
@@ -200,6 +212,10 @@ class Delays:
             )
             for turn in due
         ]
+        if updates.local is not None:
+            arrivals = [self._weighed(each, turn) for each, turn in zip(arrivals, due, strict=True)]
+            if self._weighing is not None:
+                self._weighing.arrived(due)
         iteration = updates.counts[0] - 1
         if self.drift is not None and self.drift.discards:
             self._framework.local.discard()
@@ -210,6 +226,14 @@ class Delays:
         elif updates.local is None:
             self._applies = bool(arrivals)
             self._framework.anchor.next_step(iteration, arrivals, lacks=own.lacks(iteration))
+
+    def _weighed(self, arrival: Arrival, turn: LiveTurn) -> Arrival:
+        """Return what arrives by the weights of its ranks."""
+        weighing = self._weighing
+        if weighing is None:
+            return dataclasses.replace(arrival, factor=1.0)
+        factor, own = weighing.factor(turn, self._ranks()), weighing.own(turn)
+        return dataclasses.replace(arrival, factor=factor, weight=own)
 
     @contextlib.contextmanager
     def flushing(self) -> Iterator[None]:
@@ -250,7 +274,9 @@ class Delays:
     def given(self, turn: LiveTurn, mean: LoadedBucket) -> None:
         """Note that the mean of a turn is there."""
         if self.drift is not None:
-            self.drift.given(turn, mean)
+            self.drift.given(
+                turn, mean, 1.0 if self._weighing is None else self._weighing.factor(turn, self._ranks())
+            )
             return
         scales, iterations = self._framework.scales, _iterations(self._updates, turn)
         if self._looks:
@@ -304,6 +330,7 @@ class Delays:
             own_unmade=() if updates.own is None else updates.own.saved(),
             scales=tuple(self._framework.scales.saved().items()),
             drift=None if self.drift is None else self.drift.saved(),
+            weighing=None if self._weighing is None else self._weighing.saved(),
         )
 
     def restore(self, saved: SavedDelays) -> None:
@@ -313,9 +340,16 @@ class Delays:
             self.sentinel.watch_as(saved.schedule)
         if self.drift is not None and saved.drift is not None:
             self.drift.restore(saved.drift)
+        if self._weighing is not None and saved.weighing is not None:
+            self._weighing.restore(saved.weighing)
         self.retreats, self.reschedules = saved.retreats, saved.reschedules
         self._norms2 = dict(saved.norms2)
         self._framework.scales.restore(dict(saved.scales))
+
+    @property
+    def _weighing(self) -> Weighing | None:
+        """Weights of ranks that step alone, if they differ."""
+        return None if self._updates.local is None else self._updates.local.weighing
 
     @property
     def _anchor(self) -> Anchor | LocalAnchor:

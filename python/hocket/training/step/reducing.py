@@ -39,10 +39,15 @@ class ReducingSession(Step):
         """Return whether a backward now would communicate."""
         return self.updates.readiness.enabled
 
-    def observe(self, *, loss: float | None = None, curvature: float | None = None) -> None:
+    def observe(
+        self, *, loss: float | None = None, curvature: float | None = None, weight: float | None = None
+    ) -> None:
         self.gauge.observe(loss=loss, curvature=curvature)
         if loss is not None and self.delays is not None:
             self.delays.logged(loss)
+        local = self.updates.local
+        if weight is not None and local is not None and local.weighing is not None:
+            local.weighing.logged(weight)
 
     def agreed(self) -> Mapping[str, Value]:
         return self.source.agreed()

@@ -55,8 +55,11 @@ class Session(Protocol):
     def record(self, name: str, value: float) -> None:
         """Record a statistic of this rank, for a policy."""
 
-    def observe(self, *, loss: float | None = None, curvature: float | None = None) -> None:
-        """Note a loss or curvature that the script knows, for the guards of merged and late gradients."""
+    def observe(
+        self, *, loss: float | None = None, curvature: float | None = None, weight: float | None = None
+    ) -> None:
+        """Note a loss or curvature that the script knows, for the guards of merged and late gradients; or `weight`, by which a step
+        counts where ranks step alone."""
 
     def agreed(self) -> Mapping[str, Value]:
         """Return the values on which all ranks agree in the current epoch, and its number as `epoch`."""

@@ -74,6 +74,7 @@ class Step:
                 watched=watched,
                 trace=trace,
                 record=self.record,
+                ranks=lambda: commit.ranks,
             )
         self.progress.begun = steps
         commit.begin(self)
@@ -307,7 +308,20 @@ class Step:
             # The last step before steps are local applies what all ranks have reduced.
             self.delays.stepped()
             alone.begin()
-        elif alone.exchanges or self.ends_turns:
+            return
+        schedule = self.updates.schedule
+        for _ in range(1 if alone.pace is None else alone.pace.stepped()):
+            self._iterated_alone(alone)
+            if alone.pace is not None and (alone.period_ends or schedule is not self.updates.schedule):
+                # What follows begins with the next step: newcomers may come, or another schedule has begun.
+                alone.pace.period_ended()
+                break
+        if alone.pace is not None:
+            alone.pace.resumes()
+
+    def _iterated_alone(self, alone: Alone) -> None:
+        """End an iteration of the schedule of such ranks."""
+        if alone.exchanges or self.ends_turns:
             self._begin()
             self._end(barrier=True)
         else:

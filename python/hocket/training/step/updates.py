@@ -105,7 +105,10 @@ class Updates:
         self.moves = self.own is None
         outer = schedule.outer
         if self.own is not None and (not has_anchor(schedule) or (outer is None) == (self.local is not None)):
-            (self._framework.anchor if self.local is None else self._framework.local).end()
+            if self.local is None:
+                self._framework.anchor.end()
+            else:
+                self.local.end()
             self.own = self.local = None
         if not has_anchor(schedule):
             return
@@ -119,7 +122,11 @@ class Updates:
         elif self.local is None or self.local.outer != outer:
             # Of another outer optimizer, the anchor is the same.
             self._framework.local.settle()
+            if self.local is not None and self.local.weighing is not None:
+                self.local.weighing.end()
             self.local = Alone(self._framework, self, outer)
+        if self.local is not None:
+            self.local.begin_turns(schedule.period)
 
     def close(self) -> None:
         """Add the turns until now to `counts`; others follow."""
