@@ -100,7 +100,8 @@ class Part:
         _, moved, weights = self.under_way.popleft()
         before = flat(self.anchor)
         nn.utils.vector_to_parameters(
-            sum(weights[each] * moved[each] for each in self.members) / sum(weights[each] for each in self.members),
+            sum(weights[each] * moved[each] for each in self.members)
+            / sum(weights[each] for each in self.members),
             gradients := [torch.zeros_like(each) for each in self.anchor],
         )
         for each, gradient in zip(self.anchor, gradients, strict=True):

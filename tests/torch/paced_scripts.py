@@ -16,8 +16,9 @@ from typing import Any, NamedTuple
 import torch
 
 import hocket.torch as hk
+from hocket.errors import UsageError
 from hocket.torch.distribute import distributed_of
-from tests.torch.delayed_scripts import here, network
+from tests.torch.delayed_scripts import here
 from tests.torch.elastic_scripts import Fate, die_inside
 from tests.torch.local_scripts import Case, Reference, begun, digest
 from tests.torch.own_first_reference import flat
@@ -132,7 +133,7 @@ def refused() -> list[str]:
         try:
             hk.log(model, weight=weight)
             found.append("accepted")
-        except hk.UsageError as error:
+        except UsageError as error:
             found.append(error.summary)
     return found
 

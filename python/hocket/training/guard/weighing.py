@@ -19,11 +19,13 @@ from hocket.training.memory.framework import Workload
 
 
 class Sent(Struct, kw_only=True, forbid_unknown_fields=True):
-    """Departure of turns, each an arena and its slot. `weights`: by rank, once votes are counted."""
+    """Departure of turns, each an arena and its slot. `told`: this rank's votes have its weight; `weights`: by rank, once votes are
+    counted."""
 
     turns: tuple[tuple[int, int], ...]
     weight: float
     scale: float
+    told: bool
     weights: tuple[tuple[int, float], ...] = ()
 
     @property
@@ -71,21 +73,25 @@ class Weighing:
     def leaving(self) -> float:
         """Return the weight that is to travel with this rank's votes: of what has left with this iteration, or of all that is open,
         as it may leave when an iteration has ended."""
-        waiting = [each.weight for each in self._sent if not each.weights]
-        return waiting[0] if waiting else self._opened(self._left)
+        waiting = [each for each in self._sent if not each.weights]
+        for each in waiting:
+            each.told = True
+        return waiting[0].weight if waiting else self._opened(self._left)
 
     def _opened(self, arenas: Iterable[int]) -> float:
         """Return the weight since these arenas left, the largest of them, as f32 has it."""
         total = self._total
         return float(np.float32(max((total - self._left[each] for each in arenas), default=0.0)))
 
-    def depart(self, turns: Sequence[LiveTurn]) -> float:
-        """Note that these turns leave; return the factor of this rank's progress."""
+    def depart(self, turns: Sequence[LiveTurn], *, told: bool) -> float:
+        """Note that these turns leave; return the factor of this rank's progress. `told`: votes with the weight of all that is open
+        were cast just before."""
         arenas = [turn.arena for turn in turns]
         sent = Sent(
             turns=tuple((turn.arena, turn.slot) for turn in turns),
             weight=self._opened(arenas),
             scale=self._scale,
+            told=told,
         )
         self._sent.append(sent)
         self._left |= dict.fromkeys(arenas, self._total)
@@ -97,7 +103,8 @@ class Weighing:
 
     def counted(self, reports: Mapping[int, Report]) -> None:
         """Take the weights of all ranks with their votes."""
-        waiting = [each for each in self._sent if not each.weights]
+        # Votes of an iteration are counted in one of the next, in which others may have left already.
+        waiting = [each for each in self._sent if each.told and not each.weights]
         if not waiting or not reports:
             return
         weights = tuple((rank, each.weight) for rank, each in reports.items())
@@ -105,6 +112,10 @@ class Weighing:
             each.weights = weights
         mean = sum(weight for _, weight in weights) / len(weights)
         self._scale = mean if mean > 0 else self._scale
+
+    def waits(self, turns: Iterable[LiveTurn]) -> bool:
+        """Return whether votes are to be counted before the anchor may take these turns."""
+        return any(not self._of(turn).weights for turn in turns)
 
     def factor(self, turn: LiveTurn, ranks: Sequence[int]) -> float:
         """Return the factor that makes the mean of a turn over these ranks the weighted one; 0: no rank had anything."""

@@ -83,12 +83,12 @@ class Alone:
     def ends(self) -> None:
         """Write how far this rank came into turns that end with this iteration."""
         self.departed = self._ending
-        self._depart(self.departed)
+        self._depart(self.departed, told=False)
 
     def flushes(self) -> None:
         """Write it into all turns that have an iteration."""
         turns = self._updates.readiness.turns
-        self._depart(arena for arena, (*_, opened) in enumerate(turns) if opened.iterations)
+        self._depart((arena for arena, (*_, opened) in enumerate(turns) if opened.iterations), told=True)
 
     @property
     def _ending(self) -> list[int]:
@@ -103,11 +103,11 @@ class Alone:
             if any(turn.last % updates.schedule.period == at for turn in turns[bucket.launches[0].number])
         ]
 
-    def _depart(self, arenas: Iterable[int]) -> None:
+    def _depart(self, arenas: Iterable[int], *, told: bool) -> None:
         turns = {arena: self._updates.readiness.turns[arena] for arena in arenas}
         weighing, weight = self.weighing, 1.0
         if weighing is not None and turns:
-            weight = weighing.depart([opened for *_, opened in turns.values()])
+            weight = weighing.depart([opened for *_, opened in turns.values()], told=told)
         for arena, (*under_way, opened) in turns.items():
             slots = self._updates.buckets[arena].slots
             sent = [(slots[turn.slot], self.sent_by(turn)) for turn in under_way]

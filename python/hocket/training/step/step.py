@@ -189,7 +189,9 @@ class Step:
         due = self.commit.reduce(unmade, waits=barrier or delays is not None)
         later = [] if barrier else [turn for turn in due if turn.at == "gate"]
         now = due if barrier else [turn for turn in due if turn.at != "gate"]
-        if (delays is not None and self.companion.meets) or any(turn.due == turn.last for turn in now):
+        weighing = None if updates.local is None else updates.local.weighing
+        at_once = any(turn.due == turn.last for turn in now)
+        if at_once or (delays is not None and self.companion.meets) or (weighing and weighing.waits(now)):
             self.agreement.count()
         # Without gates, turns due at them are applied now; they may be sent as late as the next iteration's begin.
         begun = any(turn.at == "gate" for turn in now)
