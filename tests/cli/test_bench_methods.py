@@ -29,7 +29,17 @@ def test_methods_train_side_by_side(tmp_path: Path) -> None:
     numbers, picture = tmp_path / "methods.json", tmp_path / "methods.svg"
     ran = CliRunner().invoke(
         hocket,
-        ["bench", "methods", "-n", str(WORLD), "--quick", "--model", "digits", "--methods", "ddp,exact,sparse"]
+        [
+            "bench",
+            "methods",
+            "-n",
+            str(WORLD),
+            "--quick",
+            "--model",
+            "digits",
+            "--methods",
+            "ddp,exact,sparse",
+        ]
         + ["--steps", "20", "-o", str(numbers), "--svg", str(picture)],
     )
     assert ran.exit_code == 0, ran.output
@@ -57,7 +67,9 @@ def test_methods_train_side_by_side(tmp_path: Path) -> None:
     assert all(f"{each['method']}, {each['loss']:.3f}" in text for each in found["rows"])
 
 
-@pytest.mark.parametrize("name", [name for name, each in METHODS.items() if each.by == "hocket" and not each.policy])
+@pytest.mark.parametrize(
+    "name", [name for name, each in METHODS.items() if each.by == "hocket" and not each.policy]
+)
 def test_each_plan_is_one_that_jobs_run(name: str) -> None:
     """Broken: a method would fail after an hour of the others' runs."""
     gradients = [[Gradient(f"w{at}", (40,), "f32")] for at in range(4)]

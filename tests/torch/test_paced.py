@@ -49,7 +49,8 @@ def test_each_rank_steps_as_fast_as_it_can(tmp_path: Path) -> None:
         "tests.torch.paced_scripts:all_cases", WORLD, tmp_path, settings=replace(SETTINGS, guard="off")
     )
     assert ended.outcome.code == 0, ended.output
-    for name, local in scripts.LOCALS.items():
+    for name in ended.returned[0]:
+        local = scripts.LOCALS[name]
         found = [own[name] for own in ended.returned]
         steps = [[scripts.Step(*each) for each in made] for made, _, _ in found]
         check(name, steps, {rank: (own, after) for rank, (_, own, after) in enumerate(found)})
@@ -64,20 +65,22 @@ def test_each_rank_steps_as_fast_as_it_can(tmp_path: Path) -> None:
             assert counts == [periods * local.every] * WORLD
 
 
-@pytest.mark.parametrize(("name", "victim"), [("waits", "1:12:forward"), ("late, outer", "2:12:launched")])
+@pytest.mark.parametrize(
+    ("name", "victim"),
+    [("waits", "1:12:forward"), ("late, outer", "2:12:launched"), ("quorum", scripts.LATE)],
+)
 def test_the_others_go_on_without_a_lost_rank(name: str, victim: str, tmp_path: Path) -> None:
     """Broken: weights of a lost rank would stay in the sum, or those that are left would go apart."""
     outcome, output = run(tmp_path, list("abc"), name, victim, script=Path(scripts.__file__))
     assert outcome.code == 0, output
-    lost = int(victim[0])
+    lost = 1 if victim == scripts.LATE else int(victim[0])
     left = [rank for rank in range(WORLD) if rank != lost]
     steps = [
         [scripts.Step(*json.loads(line)) for line in (tmp_path / f"{rank}.steps").read_text().splitlines()]
         for rank in range(WORLD)
     ]
-    if steps[lost][-1].after <= 12:
-        # The step in which it died was made, and lost.
-        assert steps[left[0]][-1].members == left
+    assert steps[lost][-1].after <= 12
+    assert steps[left[0]][-1].members == left
     check(name, steps, {rank: json.loads((tmp_path / f"{rank}.json").read_text()) for rank in left})
 
 
@@ -85,10 +88,14 @@ def test_a_weight_is_a_number(tmp_path: Path) -> None:
     """Broken: one rank's NaN would be everybody's anchor."""
     ended = ranks.run("tests.torch.paced_scripts:refused", 2, tmp_path, settings=SETTINGS)
     assert ended.outcome.code == 0, ended.output
-    assert (
-        ended.returned
-        == [["log: weight=-1 is not a number from 0 on", "log: weight=nan is not a number from 0 on"]] * 2
-    )
+    said = [
+        "log: weight=-1 is not a number from 0 on",
+        "log: weight=nan is not a number from 0 on",
+        "local: grace_s=1: this job ends with the first rank that does not come",
+    ]
+    assert ended.returned == [said] * 2
+    with pytest.raises(UsageError, match="grace_s=0: a number of seconds above 0"):
+        hk.Local(every=3, grace_s=0.0).schedule(1)
     with pytest.raises(UsageError, match="weights='tokens': ranks, samples, logged"):
         hk.Local(every=3, weights="tokens").schedule(1)  # type: ignore[arg-type]
 

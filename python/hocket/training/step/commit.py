@@ -60,7 +60,12 @@ class Commit:
         self.step = step
 
     def loads(self, plan: Plan) -> None:
-        """Note that programs of this plan are about to be loaded."""
+        """Note that programs of this plan are about to be loaded. UsageError: its exchanges are to stand without late ranks."""
+        if plan.schedule.outer is not None and plan.schedule.outer.grace_s is not None:
+            raise UsageError(
+                f"local: grace_s={plan.schedule.outer.grace_s:g}: this job ends with the first rank that does not come\n"
+                "hint: `hocket run --elastic MIN:MAX` starts one whose exchanges stand without it"
+            )
 
     def epoch_begins(self, load: Callable[[], None]) -> None:
         """Begin an epoch by `load`, after a step that stands."""
