@@ -27,21 +27,8 @@ WORLD = 2
 def test_methods_train_side_by_side(tmp_path: Path) -> None:
     """Broken: a comparison of methods would need hours before it is known to work, or compare other trainings than it says."""
     numbers, picture = tmp_path / "methods.json", tmp_path / "methods.svg"
-    ran = CliRunner().invoke(
-        hocket,
-        [
-            "bench",
-            "methods",
-            "-n",
-            str(WORLD),
-            "--quick",
-            "--model",
-            "digits",
-            "--methods",
-            "ddp,exact,sparse",
-        ]
-        + ["--steps", "20", "-o", str(numbers), "--svg", str(picture)],
-    )
+    asked = f"bench methods -n {WORLD} --quick --model digits --methods ddp,exact,sparse --steps 20"
+    ran = CliRunner().invoke(hocket, f"{asked} -o {numbers} --svg {picture}")
     assert ran.exit_code == 0, ran.output
     found = json.loads(numbers.read_text())
     ddp, exact, sparse = found["rows"]
