@@ -87,8 +87,7 @@ def trained(
     if session.updates.local.pace is not None:
         session.updates.local.pace._now = clock
         session.updates.local.pace.resumes()
-    while session.updates.counts[0] < PERIODS * local.every:
-        before = session.updates.counts[0]
+    while (before := hk.steps(model)) < PERIODS * local.every:
         if fate is not None:
             fate.step = before
         optimizer.zero_grad()
@@ -101,7 +100,7 @@ def trained(
         hk.log(model, weight=10 * samples_of(len(found), rank))
         optimizer.step()
         members = list(session.commit.ranks)
-        found.append(Step(before, session.updates.counts[0], digest(model), members))
+        found.append(Step(before, hk.steps(model), digest(model), members))
         if note is not None:
             note(found[-1])
     own = flat(model.parameters()).tolist()
@@ -136,13 +135,19 @@ def replayed(local: hk.Local, of_rank: Sequence[Sequence[Step]]) -> Reference:
 def refused() -> list[str]:
     """Errors of amounts that cannot be."""
     found = []
-    model, _ = begun(Case(LOCALS["fragments"], "sgd"))
+    model, optimizer = begun(Case(LOCALS["fragments"], "sgd"))
     for weight in (-1.0, float("nan")):
         try:
             hk.log(model, weight=weight)
             found.append("accepted")
         except UsageError as error:
             found.append(error.summary)
+    loss(model, 0, here()[0]).backward()
+    optimizer.step()
+    try:
+        hk.flush(model)
+    except UsageError as error:
+        found.append(error.summary)
     try:
         begun(Case(LOCALS["quorum"], "sgd"))
     except UsageError as error:

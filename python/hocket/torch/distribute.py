@@ -431,6 +431,15 @@ def agreed(model: torch.nn.Module) -> dict[str, Value]:
     return dict(distributed_of(model).session.agreed())
 
 
+def steps(model: torch.nn.Module) -> int:
+    """Return the number of steps that were made since the job began, as all ranks count them.
+
+    With `Local(paced=True)`, a step of a slow rank counts as several of the fastest one. Ranks are alike whenever the number is a
+    multiple of `every`: let a loop end there, and flush there.
+    """
+    return distributed_of(model).session.steps_made()
+
+
 def rank(model: torch.nn.Module) -> int:
     """Return this process's rank in the job of a distributed model."""
     return distributed_of(model).session.job.rank

@@ -134,6 +134,10 @@ class Profiler:
         del weight
         self._gauge.observe(loss=loss, curvature=curvature)
 
+    def steps_made(self) -> int:
+        """Return the number of steps that were profiled."""
+        return len(self._steps)
+
     def agreed(self) -> dict[str, Value]:
         """Return the number of the only epoch."""
         return {"epoch": 0}

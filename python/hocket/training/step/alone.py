@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from hocket._native import LiveTurn
 from hocket.artefacts.plan import Outer
+from hocket.errors import UsageError
 from hocket.training.guard.drift import NOTHING, Report
 from hocket.training.guard.weighing import weighing_of
 from hocket.training.memory.device import made
@@ -72,6 +73,15 @@ class Alone:
     def period_ends(self) -> bool:
         """True if an iteration has just ended a period of the schedule, or all that was made is in the anchor."""
         return self._updates.settled or self._updates.readiness.made % self._updates.schedule.period == 0
+
+    def check_even(self, call: str) -> None:
+        """Raise UsageError if ranks may have made different shares of a period, of which one mean cannot be."""
+        if self.pace is not None and not self.period_ends:
+            made, period = self._updates.readiness.made, self._updates.schedule.period
+            raise UsageError(
+                f"{call}: ranks step at their own pace, and this one is in step {made % period} of {period} between exchanges\n"
+                "hint: train until hk.steps(model) is a multiple of `every`"
+            )
 
     @property
     def exchanges(self) -> bool:

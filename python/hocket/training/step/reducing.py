@@ -49,6 +49,9 @@ class ReducingSession(Step):
         if weight is not None and local is not None and local.weighing is not None:
             local.weighing.logged(weight)
 
+    def steps_made(self) -> int:
+        return self.iteration
+
     def agreed(self) -> Mapping[str, Value]:
         return self.source.agreed()
 
@@ -71,7 +74,9 @@ class ReducingSession(Step):
         if self.delays is None:
             return
         self.delays.saves.settled()
-        if self.updates.local is None:
+        if self.updates.local is not None:
+            self.updates.local.check_even("flush")
+        else:
             # What the last step applied may still be there.
             self.updates.drop()
         with self.delays.flushing(), self.commit.flushing() as rounds:

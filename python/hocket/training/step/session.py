@@ -61,6 +61,9 @@ class Session(Protocol):
         """Note a loss or curvature that the script knows, for the guards of merged and late gradients; or `weight`, by which a step
         counts where ranks step alone."""
 
+    def steps_made(self) -> int:
+        """Return the number of steps that were made since the job began, as all ranks count them."""
+
     def agreed(self) -> Mapping[str, Value]:
         """Return the values on which all ranks agree in the current epoch, and its number as `epoch`."""
 
