@@ -99,7 +99,7 @@ def trained(
                 time.sleep(LATE_S)
         hk.log(model, weight=10 * samples_of(len(found), rank))
         optimizer.step()
-        members = list(session.commit.ranks)
+        members = list(session.commit.ranks())
         found.append(Step(before, hk.steps(model), digest(model), members))
         if note is not None:
             note(found[-1])

@@ -100,7 +100,8 @@ def quantise_int4(inputs: Sequence[Array], outputs: Sequence[Array], constants: 
 def _of_int4(inputs: Sequence[Array], elements: int, constants: Sequence[float]) -> Array:
     codes, scales = inputs
     numbers = np.stack([codes << 4, codes & 0xF0], axis=1).reshape(-1)[:elements].view(np.int8) >> 4
-    return numbers.astype(np.float32) * np.repeat(scales, int(constants[0]))[:elements]
+    values: Array = numbers.astype(np.float32) * np.repeat(scales, int(constants[0]))[:elements]
+    return values
 
 
 def dequantise_int4(inputs: Sequence[Array], outputs: Sequence[Array], constants: Sequence[float]) -> None:

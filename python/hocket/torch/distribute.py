@@ -437,7 +437,7 @@ def steps(model: torch.nn.Module) -> int:
     With `Local(paced=True)`, a step of a slow rank counts as several of the fastest one. Ranks are alike whenever the number is a
     multiple of `every`: let a loop end there, and flush there.
     """
-    return distributed_of(model).session.steps_made()
+    return distributed_of(model).session.iteration
 
 
 def rank(model: torch.nn.Module) -> int:

@@ -75,15 +75,12 @@ class Members(Commit):
         return self.standing.job
 
     @property
-    def ranks(self) -> Sequence[int]:
-        return self.standing.counted
-
-    @property
     def left(self) -> bool:
         return self.standing.left
 
     def begin(self, step: Step) -> None:
         super().begin(step)
+        self.ranks = lambda: self.standing.counted
         self.standing.begin(step, self.companion)
 
     def met(self, holders: Sequence[int]) -> None:

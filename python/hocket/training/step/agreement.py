@@ -42,6 +42,8 @@ class Agreement:
     def cast(self, unmade: Sequence[str], *, meet: bool, members: int = 0) -> None:
         """Cast this rank's votes at the end of a backward."""
         step, self._unmade = self._step, unmade
+        local = step.updates.local
+        drift = None if step.delays is None or step.delays.drift is None else step.delays.drift.report
         self.votes.cast(
             step.source.epochs.vote(),
             unmade,
@@ -50,7 +52,7 @@ class Agreement:
             dense=dense_names(step.updates.rows),
             members=members,
             look=self.together.vote(step.iteration),
-            report=None if step.delays is None else step.delays.report,
+            report=drift if local is None else local.report(drift),
         )
 
     def count(self) -> None:

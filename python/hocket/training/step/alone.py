@@ -5,14 +5,16 @@ An iteration ends with the optimizer's step, and turns are of such iterations. M
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hocket._native import LiveTurn
 from hocket.artefacts.plan import Outer
 from hocket.errors import UsageError
 from hocket.training.guard.drift import NOTHING, Report
-from hocket.training.guard.weighing import weighing_of
+from hocket.training.guard.weighing import SavedWeighing, weighing_of
+from hocket.training.memory.anchor import Arrival
 from hocket.training.memory.device import made
 from hocket.training.memory.framework import Framework
 from hocket.training.step.pace import Pace
@@ -26,8 +28,15 @@ class Alone:
     exchanged something, by the schedule; `weighing`: weights of ranks, None where all count alike; `pace`: this rank's, None where
     all make equally many steps."""
 
-    def __init__(self, framework: Framework, updates: Updates, outer: Outer) -> None:
-        """Begin with what this rank has before its next step."""
+    def __init__(
+        self,
+        framework: Framework,
+        updates: Updates,
+        outer: Outer,
+        ranks: Callable[[], Sequence[int]],
+    ) -> None:
+        """Begin with what this rank has before its next step. `ranks`: those that are in the last sums."""
+        self._ranks = ranks
         self._framework, self._updates, self.outer = framework, updates, outer
         self.departed: list[int] = []
         self.weighing = weighing_of(outer.weights, lambda: framework.workload(gradients=False))
@@ -123,6 +132,27 @@ class Alone:
             sent = [(slots[turn.slot], self.sent_by(turn)) for turn in under_way]
             self._framework.local.depart(slots[opened.slot], sent, weight)
             made(self._framework.device, [slots[opened.slot].memory])
+
+    def factor(self, turn: LiveTurn) -> float:
+        """Return the factor that makes the mean of a turn that is due the weighted one."""
+        return 1.0 if self.weighing is None else self.weighing.factor(turn, self._ranks())
+
+    def weighed(self, arrivals: Sequence[Arrival], due: Sequence[LiveTurn]) -> list[Arrival]:
+        """Return what the anchor takes of these turns, by the weights of their ranks."""
+        found = [
+            replace(each, factor=self.factor(turn), weight=self.sent_by(turn))
+            for each, turn in zip(arrivals, due, strict=True)
+        ]
+        if self.weighing is not None:
+            self.weighing.arrived(due)
+        return found
+
+    def saved(self) -> SavedWeighing | None:
+        return None if self.weighing is None else self.weighing.saved()
+
+    def restore(self, saved: SavedWeighing | None) -> None:
+        if self.weighing is not None and saved is not None:
+            self.weighing.restore(saved)
 
     def sent_by(self, turn: LiveTurn) -> float:
         """Return the factor by which this rank's progress in a turn that has left was multiplied."""

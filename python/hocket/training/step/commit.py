@@ -39,6 +39,8 @@ class Commit:
     saved_as = ""
     """Begin of the layout of saved turns, which go on under the same alone: they are saved in the commit's own way."""
     step: Step
+    ranks: Callable[[], Sequence[int]]
+    """Ranks that are in the last sums, as they report."""
 
     @property
     def left(self) -> bool:
@@ -50,14 +52,9 @@ class Commit:
         """Job of the ranks for which the programs in force were made."""
         return self.step.job
 
-    @property
-    def ranks(self) -> Sequence[int]:
-        """Ranks that are in the last sums, as they report."""
-        return range(self.step.job.world)
-
     def begin(self, step: Step) -> None:
         """Begin among ranks that have met, when the step has its votes and no buckets."""
-        self.step = step
+        self.step, self.ranks = step, lambda: range(step.job.world)
 
     def loads(self, plan: Plan) -> None:
         """Note that programs of this plan are about to be loaded. UsageError: its exchanges are to stand without late ranks."""

@@ -7,9 +7,8 @@ when training no longer goes as it did, from the same iteration on all ranks.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -24,10 +23,8 @@ from hocket.training.autopilot.stopwatch import Stopwatch
 from hocket.training.checkpoint.saved import SavedDelays
 from hocket.training.checkpoint.saves import Saves
 from hocket.training.checkpoint.slots import slots_of
-from hocket.training.guard.drift import Report
 from hocket.training.guard.gauge import Gauge
 from hocket.training.guard.oversight import Oversight
-from hocket.training.guard.weighing import Weighing
 from hocket.training.guard.workload import FirstIteration
 from hocket.training.memory.anchor import Anchor, Arrival, LocalAnchor
 from hocket.training.memory.buckets import LoadedBucket
@@ -63,12 +60,11 @@ class Delays:
         watched: bool,
         trace: Path | None,
         record: Record,
-        ranks: Callable[[], Sequence[int]],
     ) -> None:
         """Begin before gates, which put zero_grad off. `watched`: merged and late gradients are judged. `trace`: directory of the
-        model's trace; `record`: for statistics; `ranks`: those that are in the last sums, as they report."""
+        model's trace; `record`: for statistics."""
         self._framework, self._updates, self._job, self._gauge = framework, updates, job, gauge
-        self._watched, self._trace, self._record, self._ranks = watched, trace, record, ranks
+        self._watched, self._trace, self._record = watched, trace, record
         self.sentinel: Oversight | None = None
         self.drift: Drift | None = None
         self.reschedules = self.retreats = False
@@ -117,12 +113,6 @@ class Delays:
         """True if the sentinel has ended a schedule, or that of ranks that step alone."""
         drifted = self.drift is not None and self.drift.most is not None
         return drifted or (self.sentinel is not None and self.sentinel.retreated)
-
-    @property
-    def report(self) -> Report | None:
-        """Report of this rank that travels with its votes, where ranks step alone."""
-        drift = None if self.drift is None else self.drift.report
-        return drift if self._updates.local is None else self._updates.local.report(drift)
 
     @property
     def alarmed(self) -> bool:
@@ -213,9 +203,7 @@ class Delays:
             for turn in due
         ]
         if updates.local is not None:
-            arrivals = [self._weighed(each, turn) for each, turn in zip(arrivals, due, strict=True)]
-            if self._weighing is not None:
-                self._weighing.arrived(due)
+            arrivals = updates.local.weighed(arrivals, due)
         iteration = updates.counts[0] - 1
         if self.drift is not None and self.drift.discards:
             self._framework.local.discard()
@@ -226,14 +214,6 @@ class Delays:
         elif updates.local is None:
             self._applies = bool(arrivals)
             self._framework.anchor.next_step(iteration, arrivals, lacks=own.lacks(iteration))
-
-    def _weighed(self, arrival: Arrival, turn: LiveTurn) -> Arrival:
-        """Return what arrives by the weights of its ranks."""
-        weighing = self._weighing
-        if weighing is None:
-            return dataclasses.replace(arrival, factor=1.0)
-        factor, own = weighing.factor(turn, self._ranks()), weighing.own(turn)
-        return dataclasses.replace(arrival, factor=factor, weight=own)
 
     @contextlib.contextmanager
     def flushing(self) -> Iterator[None]:
@@ -274,9 +254,8 @@ class Delays:
     def given(self, turn: LiveTurn, mean: LoadedBucket) -> None:
         """Note that the mean of a turn is there."""
         if self.drift is not None:
-            self.drift.given(
-                turn, mean, 1.0 if self._weighing is None else self._weighing.factor(turn, self._ranks())
-            )
+            local = self._updates.local
+            self.drift.given(turn, mean, 1.0 if local is None else local.factor(turn))
             return
         scales, iterations = self._framework.scales, _iterations(self._updates, turn)
         if self._looks:
@@ -330,7 +309,7 @@ class Delays:
             own_unmade=() if updates.own is None else updates.own.saved(),
             scales=tuple(self._framework.scales.saved().items()),
             drift=None if self.drift is None else self.drift.saved(),
-            weighing=None if self._weighing is None else self._weighing.saved(),
+            weighing=None if updates.local is None else updates.local.saved(),
         )
 
     def restore(self, saved: SavedDelays) -> None:
@@ -340,16 +319,11 @@ class Delays:
             self.sentinel.watch_as(saved.schedule)
         if self.drift is not None and saved.drift is not None:
             self.drift.restore(saved.drift)
-        if self._weighing is not None and saved.weighing is not None:
-            self._weighing.restore(saved.weighing)
+        if self._updates.local is not None:
+            self._updates.local.restore(saved.weighing)
         self.retreats, self.reschedules = saved.retreats, saved.reschedules
         self._norms2 = dict(saved.norms2)
         self._framework.scales.restore(dict(saved.scales))
-
-    @property
-    def _weighing(self) -> Weighing | None:
-        """Weights of ranks that step alone, if they differ."""
-        return None if self._updates.local is None else self._updates.local.weighing
 
     @property
     def _anchor(self) -> Anchor | LocalAnchor:

@@ -49,9 +49,6 @@ class ReducingSession(Step):
         if weight is not None and local is not None and local.weighing is not None:
             local.weighing.logged(weight)
 
-    def steps_made(self) -> int:
-        return self.iteration
-
     def agreed(self) -> Mapping[str, Value]:
         return self.source.agreed()
 

@@ -20,10 +20,12 @@ class Session(Protocol):
     Attributes:
         job: the ranks that train it.
         spans: its trace, if one is written.
+        iteration: number of steps that were made since the job began, as all ranks count them.
     """
 
     job: Job
     spans: Spans | None
+    iteration: int
 
     @property
     def counts_steps(self) -> bool:
@@ -60,9 +62,6 @@ class Session(Protocol):
     ) -> None:
         """Note a loss or curvature that the script knows, for the guards of merged and late gradients; or `weight`, by which a step
         counts where ranks step alone."""
-
-    def steps_made(self) -> int:
-        """Return the number of steps that were made since the job began, as all ranks count them."""
 
     def agreed(self) -> Mapping[str, Value]:
         """Return the values on which all ranks agree in the current epoch, and its number as `epoch`."""

@@ -59,7 +59,7 @@ class Step:
         self.gauge, self.iteration = Gauge(), steps
         self._owner = os.getpid()
         self._under_way = self._warned = False
-        self.updates = Updates(framework, merges=merges)
+        self.updates = Updates(framework, merges=merges, ranks=lambda: commit.ranks())  # noqa: PLW0108  # it is known when the commit begins
         self.accumulation = Accumulation(self.updates)
         self._take(place)
         self.delays: Delays | None = None
@@ -74,7 +74,6 @@ class Step:
                 watched=watched,
                 trace=trace,
                 record=self.record,
-                ranks=lambda: commit.ranks,
             )
         self.progress.begun = steps
         commit.begin(self)

@@ -37,8 +37,7 @@ class Method(Struct, frozen=True, kw_only=True):
     half: bool = False
 
 
-def _diloco(**others: int) -> Local:
-    return Local(every=EVERY, rate=0.7, momentum=0.9, **others)
+DILOCO = Local(every=EVERY, rate=0.7, momentum=0.9)
 
 
 METHODS: dict[str, Method] = {
@@ -52,13 +51,13 @@ METHODS: dict[str, Method] = {
         Method(name="delayed", about="merged by 2, late by 1, as DeFT has it", late="one"),
         Method(name="own_first", about="merged by 2, late by 1, own gradients first", late="own first"),
         Method(name="average", about=f"the mean of parameters each {EVERY} steps", local=Local(every=EVERY)),
-        Method(name="diloco", about=f"DiLoCo, an exchange each {EVERY} steps", local=_diloco()),
+        Method(name="diloco", about=f"DiLoCo, an exchange each {EVERY} steps", local=DILOCO),
         Method(
             name="streaming",
             about=f"Streaming DiLoCo, {FRAGMENTS} fragments, late by {LATE}",
-            local=_diloco(late=LATE, fragments=FRAGMENTS),
+            local=replace(DILOCO, late=LATE, fragments=FRAGMENTS),
         ),
-        Method(name="diloco_int4", about="DiLoCo, progress in 4 bits", local=_diloco(), policy="int4"),
+        Method(name="diloco_int4", about="DiLoCo, progress in 4 bits", local=DILOCO, policy="int4"),
         Method(
             name="sparse",
             about="as SparseLoCo: top-k of progress in 2 bits, error feedback",

@@ -167,7 +167,8 @@ def _with_ddp(
 def _plan(model: nn.Module) -> Plan:
     """Return a plan of rings, one for each of `BUCKETS` parts of the model of about equal size, the last layers first."""
     gradients = [Gradient(name, tuple(each.shape), "f32") for name, each in model.named_parameters()][::-1]
-    whole, parts, filled = sum(each.elements for each in gradients), [[] for _ in range(BUCKETS)], 0
+    parts: list[list[Gradient]] = [[] for _ in range(BUCKETS)]
+    whole, filled = sum(each.elements for each in gradients), 0
     for each in gradients:
         parts[min(BUCKETS - 1, filled * BUCKETS // whole)].append(each)
         filled += each.elements
