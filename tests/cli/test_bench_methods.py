@@ -79,7 +79,9 @@ def test_rows_say_what_was_measured() -> None:
     assert made.loss == pytest.approx(1.6)
     assert made.over == pytest.approx(-0.5)
     assert made.effect == pytest.approx(-0.5 / 0.02**0.5)
-    assert made.reach_s == pytest.approx(1 + 0.4 / 0.9)
+    # Each is to come to its own seed's loss: 2.0, and 2.2.
+    assert made.reach_s == pytest.approx((1 + 0.5 / 0.9 + 1 + 0.3 / 0.9) / 2)
+    assert row("m", "", 0.1, (0.1,), runs=first, first=first).reach_s == 2.0
     assert not made.at_edge
     assert row("m", "", 0.4, (0.1, 0.2, 0.4), runs=runs, first=first).at_edge
     worse = row("m", "", 0.2, (0.1, 0.2, 0.4), runs=[runs[0], trained(0.2, 2, 2.5, None)], first=first)

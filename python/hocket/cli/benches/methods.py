@@ -33,7 +33,7 @@ EVALUATIONS, QUICK_EVALUATIONS = 20, 4
     type=click.Choice(["bytes", "digits"]),
     default="bytes",
     show_default=True,
-    help="A transformer of 0.03 million parameters on the text of Python's library, or a CNN on digits.",
+    help="A transformer of 0.05 million parameters on the text of Python's library, or a CNN on digits.",
 )
 @click.option(
     "--steps", type=click.IntRange(2), metavar="N", help=f"Of a rank in each run.  [default: {STEPS}]"

@@ -22,7 +22,8 @@ class Row(Struct, frozen=True, kw_only=True):
             is one seed.
         over, effect: mean difference, and that over the deviation of both methods' losses together (Cohen's d).
         step_s: time of a step, the median over seeds of a run's mean.
-        reach_s: median time to the first method's mean final loss, interpolated; None: half of the runs or more do not reach it.
+        reach_s: median time to the final loss of the first method with the same seed, interpolated; None: half of the runs or more
+            do not reach it.
         curves: points of each seed.
     """
 
@@ -79,8 +80,8 @@ def row(
     comparable = whole and len(of_first) == len(first) == len(runs) and runs is not first
     over = statistics.fmean(a - b for a, b in zip(found, of_first, strict=True)) if comparable else None
     ended = [each.points[-1] for each in runs]
-    goal = statistics.fmean(of_first) if of_first else None
-    reached = [reached_s(each.points, goal) for each in runs] if goal is not None else []
+    pairs = zip(runs, firsts, strict=False)
+    reached = [None if goal is None else reached_s(each.points, goal) for each, goal in pairs]
     enough = [each for each in reached if each is not None]
     return Row(
         method=name,
