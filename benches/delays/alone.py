@@ -160,7 +160,7 @@ class Apart:
         for number, (copy, anchor) in enumerate(zip(self.copies, self._anchors, strict=True)):
             views = [torch.empty_like(each) for each in copy.buckets[at]]
             progress = Progress(copy.names[at], views)
-            before = [cast(LoadedBucket, turn.own[number]) for turn in bucket.under_way]
+            before = [(cast(LoadedBucket, turn.own[number]), 1.0) for turn in bucket.under_way]
             anchor.depart(cast(LoadedBucket, progress), before)
             found.append(progress)
         bucket.under_way.append(Turn(bucket.open, self._made + late, found))

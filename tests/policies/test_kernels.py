@@ -12,11 +12,22 @@ from hocket.policy.kernels import BUILTINS, kernel, library_kernel
 from hocket.policy.policy import Policy
 from hocket.reference.kernels import KERNELS
 
+
+def _sent(n):
+    """Lengths of places, codes and scales of 3 elements of each 16."""
+    count = n // 16 * 3 + min(3, n % 16)
+    return [2 * count, -(-count // 4), 2 * -(-n // 16)]
+
+
 LENGTHS = {
     "top_k.f32": (lambda n: ([n], [n // 3, n // 3, 1]), ()),
     "quantise.int8": (lambda n: ([n], [n, -(-n // 16)]), (16,)),
     "dequantise.int8": (lambda n: ([n, -(-n // 16)], [n]), (16,)),
     "dequantise_add.int8": (lambda n: ([n, -(-n // 16)], [n]), (16,)),
+    "quantise.int4": (lambda n: ([n], [-(-n // 2), -(-n // 16)]), (16,)),
+    "dequantise.int4": (lambda n: ([-(-n // 2), -(-n // 16)], [n]), (16,)),
+    "dequantise_add.int4": (lambda n: ([-(-n // 2), -(-n // 16)], [n]), (16,)),
+    "top_k.int2": (lambda n: ([n], _sent(n)), (16, 3)),
     "matmul.f32": (lambda n: ([3 * n, n * 2], [6]), None),
     "orthogonalise.f32": (lambda n: ([], [3 * n]), None),
     "clamp.f32": (None, (-0.5, 0.25)),
@@ -26,7 +37,13 @@ LENGTHS = {
 }
 
 
-SPARSE = {"scatter_add.f32", "clear_at.f32", "scatter_add_rows.f32", "scatter_add_rows.f64"}
+SPARSE = {
+    "scatter_add.f32",
+    "scatter_add.int2",
+    "clear_at.f32",
+    "scatter_add_rows.f32",
+    "scatter_add_rows.f64",
+}
 """Indices are within their outputs: below, and in `tests/oracle/test_gathered_programs.py`."""
 
 
@@ -80,6 +97,23 @@ def test_sparse_builtins(name):
     KERNELS[name](inputs, [theirs], ())
     assert np.array_equal(ours, theirs)
     assert not np.array_equal(ours, np.ones(10))
+
+
+def test_scattered_bits_stay_in_their_chunks():
+    """Broken: a place from a peer's memory would write elsewhere, or a sign or a magnitude would be another element's."""
+    codes, scales = np.array([0b10_01_00_11], np.uint8), np.array([1, 2, 3, 4], np.float32)
+    for places, expected in (([1, 3, 0, 1], [0, -2, 0, 1, 4, -3]), ([1, 3, 0, 2], None)):
+        inputs = [np.array(places, "<u2").view(np.uint8), codes, scales]
+        ours, theirs = np.zeros(6, np.float32), np.zeros(6, np.float32)
+        if expected is None:
+            with pytest.raises(Exception, match="place 2 of 2 elements"):
+                testing.kernels.run(BUILTINS["scatter_add.int2"], inputs, [ours], (4, 2))
+            with pytest.raises(IndexError):
+                KERNELS["scatter_add.int2"](inputs, [theirs], (4, 2))
+        else:
+            testing.kernels.run(BUILTINS["scatter_add.int2"], inputs, [ours], (4, 2))
+            KERNELS["scatter_add.int2"](inputs, [theirs], (4, 2))
+            assert ours.tolist() == theirs.tolist() == expected
 
 
 def test_a_numba_kernel_in_a_policy():

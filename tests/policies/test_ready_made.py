@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from hocket import testing
-from hocket.policies import READY_MADE, Int8, PartialF16, PowerSGD, TopK
+from hocket.policies import READY_MADE, Int4, Int8, PartialF16, PowerSGD, SparseInt2, TopK
 from hocket.policy.topology import Topology
+from hocket.reference.kernels import KERNELS
 
 MOST_LINES = {
     "partial_f16": 25,
@@ -17,6 +18,8 @@ MOST_LINES = {
     "adaptive_fusion": 30,
     "top_k": 25,
     "int8": 25,
+    "int4": 25,
+    "sparse_int2": 30,
     "power_sgd": 40,
 }
 TOPOLOGIES = {
@@ -93,7 +96,9 @@ def test_partial_f16_is_more_exact_than_f16_everywhere():
     assert partial < everywhere
 
 
-@pytest.mark.parametrize(("policy", "steps"), [(TopK, 150), (Int8, 20), (PowerSGD, 150)])
+@pytest.mark.parametrize(
+    ("policy", "steps"), [(TopK, 150), (Int8, 20), (Int4, 40), (SparseInt2, 150), (PowerSGD, 150)]
+)
 def test_error_feedback_loses_nothing(policy, steps):
     """What is left out of one step must come with a later one: the sum over steps approaches the sum of means."""
     generator = np.random.default_rng(5)
@@ -105,7 +110,10 @@ def test_error_feedback_loses_nothing(policy, steps):
         shapes=((600,),),
         steps=steps,
         gradients=[gradient] * steps,
-        agreed={"share": 0.05} if policy is TopK else None,
+        agreed={
+            TopK: {"share": 0.05},
+            SparseInt2: {"chunk": 64, "count": 4, "decay": 1.0},
+        }.get(policy),
     )
     mean = np.mean([each["g0"] for each in gradient], axis=0)
     over_time = np.mean([step[0]["g0"] for step in result.gradients], axis=0, dtype=np.float64)
@@ -124,3 +132,85 @@ def test_top_k_sends_less_where_gradients_are_zero():
     expected[7], expected[[1, 2, 99]] = 1.0, 2.0
     for each in result.gradients[0]:
         assert np.allclose(each["g0"], expected)
+
+
+CODECS = {
+    "int4": (Int4, {"block": 128}, lambda m: -(-m // 2) + 4 * -(-m // 128)),
+    "sparse_int2": (
+        SparseInt2,
+        {"chunk": 4096, "count": 32},
+        lambda m: (sent := m // 4096 * 32 + min(32, m % 4096)) * 2 + -(-sent // 4) + 8 * -(-m // 4096),
+    ),
+}
+
+
+@pytest.mark.parametrize("decay", [1.0, 0.9, 0.0])
+@pytest.mark.parametrize("name", CODECS)
+def test_what_is_kept_and_sent_is_all_there_was(name, decay):
+    """Broken: progress would be lost in silence, or sent twice, or old residuals would never fade."""
+    policy, agreed, _ = CODECS[name]
+    generator, residual = np.random.default_rng(3), np.zeros(600)
+    # One rank: what it gets back is what it sent.
+    gradients = [[{"g0": generator.standard_normal(600).astype(np.float32)}] for _ in range(5)]
+    smaller = {"chunk": 64, "count": 4} if name == "sparse_int2" else {}
+    result = testing.run(
+        policy(),
+        world=1,
+        shapes=((600,),),
+        steps=5,
+        gradients=gradients,
+        agreed=agreed | smaller | {"decay": decay},
+    )
+    for at, step in enumerate(result.gradients):
+        whole = decay * residual + gradients[at][0]["g0"]
+        residual = whole - step[0]["g0"]
+        # A residual that the codec has not kept would show in what it sends next.
+        expected = _sent_of(name, whole.astype(np.float32))
+        np.testing.assert_allclose(step[0]["g0"], expected, rtol=1e-4, atol=1e-5)
+
+
+def _sent_of(name, whole):
+    """What a codec sends of these values, by its definition in NumPy."""
+    out = np.zeros_like(whole)
+    if name == "int4":
+        coded = np.zeros(-(-len(whole) // 2), np.uint8), np.zeros(-(-len(whole) // 128), np.float32)
+        KERNELS["quantise.int4"]([whole], coded, (128,))
+        KERNELS["dequantise.int4"](coded, [out], (128,))
+        return out
+    count, chunks = len(whole) // 64 * 4 + min(4, len(whole) % 64), -(-len(whole) // 64)
+    coded = (
+        np.zeros(2 * count, np.uint8),
+        np.zeros(-(-count // 4), np.uint8),
+        np.zeros(2 * chunks, np.float32),
+    )
+    KERNELS["top_k.int2"]([whole], coded, (64, 4))
+    KERNELS["scatter_add.int2"](coded, [out], (64, 4))
+    return out
+
+
+@pytest.mark.parametrize("name", CODECS)
+@pytest.mark.parametrize("elements", [1, 2, 127, 4097, 40_960])
+def test_codecs_send_as_many_bytes_as_they_say(name, elements):
+    """Broken: padding or wide indices would make a codec of few bits send many."""
+    policy, _, of = CODECS[name]
+    world = 3
+    (program, *_) = testing.run(policy(), world=world, shapes=((elements,),)).programs
+    for rank in range(world):
+        ops = [op for op in program.ops(rank) if op["op"] == "send"]
+        sent = sum((op["src"][2] - op["src"][1]) * {"u8": 1, "f32": 4}[op["wire"]] for op in ops)
+        assert sent == (world - 1) * of(elements)
+    if elements >= 40_960:
+        most = elements / 2 + 4 * -(-elements // 128) if name == "int4" else elements * 4 / 200
+        assert of(elements) <= most
+
+
+@pytest.mark.parametrize("shape", ["powers", "equal", "zeros"])
+def test_two_bits_never_send_worse_than_nothing(shape):
+    """Broken: residuals would grow for ever where few elements are large."""
+    values = {
+        "powers": 2.0 ** -np.arange(64),
+        "equal": np.full(64, -3.0),
+        "zeros": np.eye(1, 64)[0],
+    }[shape].astype(np.float32)
+    left = values - _sent_of("sparse_int2", values)
+    assert np.linalg.norm(left) < np.linalg.norm(values)

@@ -36,6 +36,7 @@ CASES: dict[str, dict[str, Any]] = {
     "late": {"late": 30},
     "fragments": {"fragments": 2},
     "mix": {"mix": 0.25},
+    "weighed": {"paced": True, "weights": "logged"},
     "all": {"late": 10, "fragments": 2, "rate": 0.5, "momentum": 0.5, "nesterov": False},
 }
 
@@ -81,6 +82,7 @@ def trained(
         optimizer.zero_grad()
         loss = model.loss(draw)
         loss.backward()
+        hk.log(model, weight=1 + here()[0])
         optimizer.step()
         if logs:
             hk.log(model, loss=loss)

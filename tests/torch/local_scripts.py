@@ -56,7 +56,7 @@ def cases() -> list[Case]:
 
 class Part:
     """Parameters of all models that are exchanged together, and their anchor. `ends`: iteration of a period after which they
-    are."""
+    are; `seen`: by rank, the weight since they were."""
 
     def __init__(self, case: Case, models: Sequence[nn.Module], names: Sequence[str], ends: int) -> None:
         local = self.local = case.local
@@ -68,37 +68,40 @@ class Part:
             momentum=local.momentum,
             nesterov=local.nesterov and local.momentum > 0,
         )
-        self.under_way: deque[tuple[int, list[torch.Tensor]]] = deque()
+        self.under_way: deque[tuple[int, list[torch.Tensor], list[float]]] = deque()
+        self.seen = [0.0] * len(models)
         self.ends, self.open = ends, 0
         self.members: Sequence[int] = range(len(models))
 
     def stepped(self, iteration: int) -> None:
         self.open += 1
         if iteration % self.local.every == self.ends:
-            self._depart(iteration + self.local.late)
+            self._depart(iteration + self.local.late, self.seen)
         if self.under_way and self.under_way[0][0] == iteration:
             self._arrive(self.local.mix)
 
-    def flush(self) -> None:
+    def flush(self, seen: list[float]) -> None:
         if self.open:
-            self._depart(0)
+            self._depart(0, seen)
         while self.under_way:
             self._arrive(None)
         for own in self.own:
             nn.utils.vector_to_parameters(flat(self.anchor), own)
 
-    def _depart(self, due: int) -> None:
+    def _depart(self, due: int, seen: list[float]) -> None:
         moved = [flat(self.anchor) - flat(own) for own in self.own]
-        for _, before in self.under_way:
+        for _, before, _ in self.under_way:
             moved = [each - own for each, own in zip(moved, before, strict=True)]
-        self.under_way.append((due, moved))
-        self.open = 0
+        weights = [1.0] * len(moved) if self.local.weights == "ranks" else list(seen)
+        self.under_way.append((due, moved, weights))
+        self.open, self.seen = 0, [0.0] * len(moved)
 
     def _arrive(self, mix: float | None) -> None:
-        _, moved = self.under_way.popleft()
+        _, moved, weights = self.under_way.popleft()
         before = flat(self.anchor)
         nn.utils.vector_to_parameters(
-            torch.stack([moved[each] for each in self.members]).mean(0),
+            sum(weights[each] * moved[each] for each in self.members)
+            / sum(weights[each] for each in self.members),
             gradients := [torch.zeros_like(each) for each in self.anchor],
         )
         for each, gradient in zip(self.anchor, gradients, strict=True):
@@ -140,8 +143,9 @@ class Reference:
         self.made += 1
 
     def flush(self) -> None:
+        seen = [max(each) for each in zip(*(part.seen for part in self.parts), strict=True)]
         for part in self.parts:
-            part.flush()
+            part.flush(seen)
 
     @property
     def anchor(self) -> torch.Tensor:

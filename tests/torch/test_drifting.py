@@ -46,6 +46,7 @@ def returned(
         ("fragments", "logged", "momentum"),
         ("mix", "silent", "sgd"),
         ("all", "logged", "momentum"),
+        ("weighed", "logged", "sgd"),
     ],
 )
 def test_ranks_retreat_from_steps_alone_that_diverge(name: str, logs: str, kind: str, tmp_path: Path) -> None:

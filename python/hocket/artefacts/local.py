@@ -6,12 +6,18 @@ Streaming DiLoCo (Douillard et al., arXiv 2501.18512).
 
 from __future__ import annotations
 
+import math
+from typing import Literal, get_args
+
 from msgspec import Struct
 from msgspec.structs import replace
 
 from hocket.artefacts.needs import declared, needs_of
 from hocket.artefacts.plan import Begun, Due, Outer, Plan, Schedule, Turn
 from hocket.errors import UsageError
+
+Weights = Literal["ranks", "samples", "logged"]
+WEIGHTS: tuple[str, ...] = get_args(Weights)
 
 
 class Local(Struct, frozen=True, kw_only=True):
@@ -29,6 +35,12 @@ class Local(Struct, frozen=True, kw_only=True):
         momentum: the outer optimizer's momentum. DiLoCo's 0.9 at a rate of 0.7 multiplies in the long run by 7 what exchanges
             move: after few steps alone, that may diverge.
         nesterov: whether that is Nesterov's.
+        weights: what a rank's progress counts by in the mean: `ranks`, all alike; `samples`, those that it has trained on since its
+            last exchange; `logged`, the sum of what the script has logged as `weight` since then, such as tokens.
+        paced: between exchanges, a rank makes as many steps as its speed lets it: the fastest `every`, one at half its speed half
+            as many. Ranks learn from each exchange how fast the others are.
+        grace_s: in an elastic job, how long an exchange waits for ranks that do not come. It stands with those that have: a rank
+            that is later is lost, with what it has stepped since its last exchange. None: HOCKET_TIMEOUT_S, as for any step.
         mix: share of its own parameters with which a rank goes on from an exchange, beside the anchor's; None: it goes on from the
             anchor with all that it has stepped since.
 
@@ -43,6 +55,9 @@ class Local(Struct, frozen=True, kw_only=True):
     momentum: float = 0.0
     nesterov: bool = True
     mix: float | None = None
+    weights: Weights = "ranks"
+    paced: bool = False
+    grace_s: float | None = None
 
     def schedule(self, buckets: int) -> Schedule:
         """Return the schedule of so many buckets. UsageError: an amount is out of range."""
@@ -55,6 +70,10 @@ class Local(Struct, frozen=True, kw_only=True):
                 f"local: rate={self.rate:g}, momentum={self.momentum:g}, mix={self.mix}: the rate is above 0, the momentum from 0 "
                 "to below 1, and mix from 0 to 1"
             )
+        if self.grace_s is not None and not 0 < self.grace_s < math.inf:
+            raise UsageError(f"local: grace_s={self.grace_s:g}: a number of seconds above 0")
+        if self.weights not in WEIGHTS:
+            raise UsageError(f"local: weights={self.weights!r}: {', '.join(WEIGHTS)}")
         if not 1 <= self.fragments <= min(self.every, buckets):
             raise UsageError(
                 f"local: fragments={self.fragments}: from 1 to every={self.every}, and to the {buckets} buckets of the plan\n"
@@ -70,6 +89,9 @@ class Local(Struct, frozen=True, kw_only=True):
                 momentum=self.momentum,
                 nesterov=self.nesterov and self.momentum > 0,
                 mix=self.mix,
+                weights=self.weights,
+                paced=self.paced,
+                grace_s=self.grace_s,
             ),
             delay_max=self.late,
         )
@@ -120,12 +142,13 @@ def shortened(local: Local, most: int) -> Local:
     """Return how ranks step alone at most so many times in a row. Where each step is exchanged, the anchor is the ranks' mean: an
     outer momentum of after many steps alone may diverge there.
 
-    >>> shortened(Local(every=30, late=20, fragments=2), 15)
-    Local(every=15, late=14, fragments=2, rate=1.0, momentum=0.0, nesterov=True, mix=None)
+    >>> found = shortened(Local(every=30, late=20, fragments=2), 15)
+    >>> found.every, found.late, found.fragments
+    (15, 14, 2)
     """
     every = min(local.every, most)
     if every == 1:
-        return local if local.every == 1 else Local(every=1)
+        return local if local.every == 1 else Local(every=1, weights=local.weights, grace_s=local.grace_s)
     return replace(local, every=every, late=min(local.late, every - 1), fragments=min(local.fragments, every))
 
 
@@ -136,13 +159,14 @@ def in_step(schedule: Schedule) -> Schedule:
     >>> in_step(Local(every=30, late=2, fragments=2).schedule(3)) == Local(every=1).schedule(3)
     True
     """
+    outer = schedule.outer
     turn = Turn(first=0, last=0, sent=Begun(iteration=0, point="backward_end"), due=Due(iteration=0))
     return replace(
         schedule,
         period=1,
         together=True,
         turns=tuple((turn,) for _ in schedule.turns),
-        outer=Outer(),
+        outer=Outer() if outer is None else Outer(weights=outer.weights, grace_s=outer.grace_s),
         delay_max=0,
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from hocket.cli.benches import collectives, costs
+from hocket.cli.benches import collectives, costs, methods
 
 
 @click.group("bench")
@@ -15,5 +15,5 @@ def command() -> None:
     """
 
 
-for _verb in (*collectives.COMMANDS, *costs.COMMANDS):
+for _verb in (*collectives.COMMANDS, *costs.COMMANDS, *methods.COMMANDS):
     command.add_command(_verb)

@@ -82,6 +82,74 @@ def dequantise_add(inputs: Sequence[Array], outputs: Sequence[Array], constants:
     outputs[0][:] += codes.astype(np.float32) * np.repeat(scales, int(constants[0]))[: len(codes)]
 
 
+def quantise_int4(inputs: Sequence[Array], outputs: Sequence[Array], constants: Sequence[float]) -> None:
+    """(in) → (codes, scales): a step is a seventh of the block's largest magnitude; two codes a byte, the first one lower."""
+    values, (codes, scales), block = inputs[0], outputs, int(constants[0])
+    nibbles = np.zeros(2 * len(codes), np.uint8)
+    for at in range(len(scales)):
+        part = values[at * block : (at + 1) * block]
+        largest = np.float32(np.max(np.abs(part), initial=np.float32(0)))
+        scales[at] = largest / np.float32(7)
+        steps = np.float32(7) / largest if largest > 0 else np.float32(0)
+        nibbles[at * block : at * block + len(part)] = (
+            np.rint(part * steps).astype(np.int8).view(np.uint8) & 15
+        )
+    codes[:] = nibbles[::2] | nibbles[1::2] << 4
+
+
+def _of_int4(inputs: Sequence[Array], elements: int, constants: Sequence[float]) -> Array:
+    codes, scales = inputs
+    numbers = np.stack([codes << 4, codes & 0xF0], axis=1).reshape(-1)[:elements].view(np.int8) >> 4
+    values: Array = numbers.astype(np.float32) * np.repeat(scales, int(constants[0]))[:elements]
+    return values
+
+
+def dequantise_int4(inputs: Sequence[Array], outputs: Sequence[Array], constants: Sequence[float]) -> None:
+    """(codes, scales) → out."""
+    outputs[0][:] = _of_int4(inputs, len(outputs[0]), constants)
+
+
+def dequantise_add_int4(
+    inputs: Sequence[Array], outputs: Sequence[Array], constants: Sequence[float]
+) -> None:
+    """(codes, scales) → out, added to what is there."""
+    outputs[0][:] += _of_int4(inputs, len(outputs[0]), constants)
+
+
+def top_k_int2(inputs: Sequence[Array], outputs: Sequence[Array], constants: Sequence[float]) -> None:
+    """(in) → (places, codes, scales): of each chunk the largest magnitudes, as a place of 16 bits, and a sign and one of two
+    magnitudes in 2: means of those above and up to half of the largest."""
+    values, (places, codes, scales) = inputs[0], outputs
+    chunk, count = (int(each) for each in constants)
+    found, signs = [np.zeros(0, "<u2")], [np.zeros(0, np.uint8)]
+    for at in range(0, len(values), chunk):
+        part = values[at : at + chunk]
+        taken = np.sort(np.argsort(-np.abs(part), kind="stable")[:count])
+        sizes = np.abs(part[taken])
+        above = sizes > sizes.max() / np.float32(2)
+        for which, own in enumerate((sizes[~above], sizes[above])):
+            scales[2 * (at // chunk) + which] = own.mean(dtype=np.float64) if len(own) else 0
+        found.append(taken.astype("<u2"))
+        signs.append(above | np.signbit(part[taken]).astype(np.uint8) << 1)
+    places[:] = np.concatenate(found).view(np.uint8)
+    padded = np.zeros(4 * len(codes), np.uint8)
+    padded[: len(places) // 2] = np.concatenate(signs)
+    codes[:] = padded[::4] | padded[1::4] << 2 | padded[2::4] << 4 | padded[3::4] << 6
+
+
+def scatter_add_int2(inputs: Sequence[Array], outputs: Sequence[Array], constants: Sequence[float]) -> None:
+    """(places, codes, scales) → dense: adds what `top_k` has sent. IndexError: a place is beyond its chunk."""
+    places, codes, scales = inputs
+    (dense,), (chunk, count) = outputs, (int(each) for each in constants)
+    taken = places.view("<u2").astype(np.int64)
+    of_chunk = np.repeat(np.arange(len(scales) // 2), count)[: len(taken)]
+    bits = np.stack([codes >> shift & 3 for shift in (0, 2, 4, 6)], axis=1).reshape(-1)[: len(taken)]
+    where = of_chunk * chunk + taken
+    if np.any(taken >= np.minimum(chunk, len(dense) - of_chunk * chunk)):
+        raise IndexError(f"a place beyond its chunk of {chunk}")
+    np.add.at(dense, where, np.where(bits & 2, -1, 1).astype(np.float32) * scales[2 * of_chunk + (bits & 1)])
+
+
 def matmul(inputs: Sequence[Array], outputs: Sequence[Array], constants: Sequence[float]) -> None:
     """(left, right) → out; constants rows, inner, cols, then 1 if left or right is stored transposed."""
     rows, inner, cols, left_t, right_t = (int(each) for each in constants)
@@ -151,5 +219,10 @@ KERNELS: Mapping[str, Kernel] = {
     **{f"scatter_add_rows.{dtype}": scatter_add_rows(dtype) for dtype in ("f64", "f32", "f16", "bf16")},
     **{f"fill.{dtype}": fill_as(dtype) for dtype in ("f16", "bf16")},
     **{f"{each.__name__}.int8": each for each in (quantise, dequantise, dequantise_add)},
+    "quantise.int4": quantise_int4,
+    "dequantise.int4": dequantise_int4,
+    "dequantise_add.int4": dequantise_add_int4,
+    "top_k.int2": top_k_int2,
+    "scatter_add.int2": scatter_add_int2,
 }
 """Kernels by the name in a program."""

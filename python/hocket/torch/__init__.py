@@ -27,6 +27,7 @@ from hocket.torch.distribute import (  # noqa: E402
     no_sync,
     rank,
     record,
+    steps,
     world,
 )
 from hocket.torch.hsdp_hook import hsdp_hook  # noqa: E402
@@ -64,6 +65,7 @@ __all__ = [
     "reduce_gradients",
     "scale_lr",
     "state_dict",
+    "steps",
     "trainer",
     "world",
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -358,12 +359,20 @@ def log(model: torch.nn.Module, **values: Any) -> None:
     `loss` is also watched, where updates are merged or late: when it grows beyond its earlier values, all ranks go back to a safer
     schedule. The loss is this rank's own, a number or a tensor of one; a value in each step is best.
 
-    Raises UsageError for a loss that is no number.
+    `weight`: what this step counts by, such as tokens, where ranks step alone with `Local(weights="logged")`; log it before the
+    optimizer's step.
+
+    Raises UsageError for a loss that is no number, or a weight that is none above or at 0.
     """
     session = distributed_of(model).session
     if "loss" in values:
         values["loss"] = _number("loss", values["loss"])
         session.observe(loss=values["loss"])
+    if "weight" in values:
+        values["weight"] = _number("weight", values["weight"])
+        if not 0 <= values["weight"] < math.inf:
+            raise UsageError(f"log: weight={values['weight']:g} is not a number from 0 on")
+        session.observe(weight=values["weight"])
     if session.spans is not None:
         session.spans.log(**values)
 
@@ -420,6 +429,15 @@ def clip_grad_norm_(model: torch.nn.Module, max_norm: float, norm_type: float = 
 def agreed(model: torch.nn.Module) -> dict[str, Value]:
     """Return the values on which all ranks agree in the current epoch, by name, and its number as `epoch`."""
     return dict(distributed_of(model).session.agreed())
+
+
+def steps(model: torch.nn.Module) -> int:
+    """Return the number of steps that were made since the job began, as all ranks count them.
+
+    With `Local(paced=True)`, a step of a slow rank counts as several of the fastest one. Ranks are alike whenever the number is a
+    multiple of `every`: let a loop end there, and flush there.
+    """
+    return distributed_of(model).session.iteration
 
 
 def rank(model: torch.nn.Module) -> int:

@@ -204,9 +204,9 @@ class Torch:
         with as_in_step(self.optimizer):
             return learning_of(self.optimizer)
 
-    def workload(self) -> Workload:
-        """Look at what an iteration computes, by hooks."""
-        return Workload(self.model, self.trained)
+    def workload(self, *, gradients: bool = True) -> Workload:
+        """Look at what an iteration computes, by hooks; `gradients`: and count how often gradients are made."""
+        return Workload(self.model, self.trained if gradients else {})
 
     def optimizer_state(self) -> bytes:
         """Return the optimizer's state in the form of `torch.save`."""

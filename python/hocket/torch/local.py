@@ -101,13 +101,18 @@ class Local:
         }
         self._outer = sgd(self._anchor.values(), outer)
 
-    def depart(self, bucket: LoadedBucket, under_way: Sequence[LoadedBucket]) -> None:
-        """Write how far the rank came since its last part of an exchange."""
+    def depart(
+        self, bucket: LoadedBucket, under_way: Sequence[tuple[LoadedBucket, float]], weight: float = 1.0
+    ) -> None:
+        """Write how far the rank came since its last part of an exchange, times its weight."""
         with torch.no_grad():
             for at, (name, view) in enumerate(zip(bucket.names, bucket.views, strict=True)):
                 torch.sub(self._anchor[name], self._trained[name], out=view)
-                for each in under_way:
-                    view.sub_(each.views[at])
+                for each, by in under_way:
+                    if by > 0:
+                        view.sub_(each.views[at], alpha=1 / by)
+                if weight != 1:
+                    view.mul_(weight)
 
     def arrive(self, arrivals: Sequence[Arrival], *, lacks: range) -> None:
         """Step the anchor with these means, and go on from there."""
@@ -151,7 +156,8 @@ class Local:
             self._step(arrival)
             torch._foreach_lerp_(own, anchor, 1 - self._mix)
         elif ahead:
-            torch._foreach_add_(own, list(arrival.own.views))
+            if arrival.weight > 0:
+                torch._foreach_add_(own, list(arrival.own.views), alpha=1 / arrival.weight)
             torch._foreach_sub_(own, anchor)
             self._step(arrival)
             torch._foreach_add_(own, anchor)
@@ -207,7 +213,7 @@ class Local:
     def _step(self, arrival: Arrival) -> None:
         """Step the anchor once with a turn's mean, of which one iteration has its share alone."""
         for name, view in zip(arrival.mean.names, arrival.mean.views, strict=True):
-            self._anchor[name].grad = self.came[name] = view.mul_(len(arrival.iterations))
+            self._anchor[name].grad = self.came[name] = view.mul_(len(arrival.iterations) * arrival.factor)
         if self._outer is not None:
             self._outer.step()
         for name in arrival.mean.names:

@@ -72,6 +72,7 @@ class Profiler:
         self._model_name = type(model).__name__
         self._out = out
         self._steps: list[dict[str, float]] = []
+        self.iteration = 0
         self._now: dict[str, float] = {}
         self._began_s = 0.0
         self._gauge = Gauge()
@@ -127,8 +128,11 @@ class Profiler:
     def record(self, name: str, value: float) -> None:
         """Do nothing: profiling uses no statistics."""
 
-    def observe(self, *, loss: float | None = None, curvature: float | None = None) -> None:
-        """Note loss and curvature for the guard of merged and late gradients."""
+    def observe(
+        self, *, loss: float | None = None, curvature: float | None = None, weight: float | None = None
+    ) -> None:
+        """Note loss and curvature for the guard of merged and late gradients; `weight` counts nothing here."""
+        del weight
         self._gauge.observe(loss=loss, curvature=curvature)
 
     def agreed(self) -> dict[str, Value]:
@@ -203,6 +207,7 @@ class Profiler:
             self._now["batch"] = self._workload.batch
         self._workload.again()
         self._steps.append(self._now)
+        self.iteration = len(self._steps)
         self._now = {}
         if len(self._steps) == WARM_UP_STEPS + STEPS:
             self._finish()

@@ -18,11 +18,13 @@ class Workload:
 
     Attributes:
         batch: first dimension of the first tensor that the last training forward was given; None: it was given none.
+        samples: sum of these numbers, over all training forwards.
     """
 
     def __init__(self, model: torch.nn.Module, parameters: Mapping[str, torch.nn.Parameter]) -> None:
         """Hook the model. `parameters`: trained parameters, by name."""
         self.batch: int | None = None
+        self.samples = 0
         self._made: Counter[str] = Counter()
         self._handles = [model.register_forward_pre_hook(self._on_forward, with_kwargs=True)]
         for name, parameter in parameters.items():
@@ -46,6 +48,7 @@ class Workload:
     def _on_forward(self, model: torch.nn.Module, args: Any, kwargs: Any) -> None:
         if model.training and torch.is_grad_enabled():
             self.batch = _samples([args, kwargs])
+            self.samples += self.batch or 0
 
     def _counted(self, name: str) -> Any:
         def hook(_: torch.nn.Parameter) -> None:

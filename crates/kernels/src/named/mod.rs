@@ -6,6 +6,8 @@
 
 mod elementwise;
 mod foreign;
+mod int2;
+mod int4;
 mod int8;
 mod low_rank;
 mod rows;
@@ -60,6 +62,11 @@ const BUILTINS: &[(&str, Builtin)] = &[
     ("quantise.int8", int8::quantise),
     ("dequantise.int8", int8::dequantise),
     ("dequantise_add.int8", int8::dequantise_add),
+    ("quantise.int4", int4::quantise),
+    ("dequantise.int4", int4::dequantise),
+    ("dequantise_add.int4", int4::dequantise_add),
+    ("top_k.int2", int2::top_k),
+    ("scatter_add.int2", int2::scatter_add),
     ("matmul.f32", low_rank::matmul),
     ("orthogonalise.f32", low_rank::orthogonalise),
     ("seed.f32", low_rank::seed),

@@ -53,6 +53,18 @@ def word(text: str) -> str:
     return text.strip()
 
 
+def learning_rate(text: str) -> float:
+    """Return a finite number above 0.
+
+    >>> learning_rate("0.004")
+    0.004
+    """
+    found = float(text)
+    if not 0 < found < math.inf:
+        raise ValueError(text)
+    return found
+
+
 class One(click.ParamType):  # type: ignore[type-arg]  # generic in new versions of click alone
     """Type of one value; `name` is its name in help, `such_as` the example in the error."""
 
@@ -112,4 +124,5 @@ SECONDS = One("seconds", "a number of seconds from 0.001 to 1e9", seconds)
 STEPS = One("steps", "a slice of steps such as 100:110, 100: or :10", steps)
 TRACE_BYTES = One("size", "a size from 4096 bytes, such as 100M or 1.5GiB", trace_bytes)
 PATIENCE = One("seconds", "a number of seconds from 0 to 1e9", patience)
+LEARNING_RATES = Some("rates", One("rate", "a learning rate above 0 such as 0.004", learning_rate))
 NAMES = Some("names", One("name", "a name", word))

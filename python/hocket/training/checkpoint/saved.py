@@ -20,6 +20,7 @@ from hocket.job.rendezvous import Job
 from hocket.training.checkpoint.states import Held, OfBucket, OfParameter
 from hocket.training.guard.drift import SavedDrift
 from hocket.training.guard.oversight import SavedOversight
+from hocket.training.guard.weighing import SavedWeighing
 from hocket.training.memory.turns import SavedTurns
 
 VERSION = 2
@@ -43,6 +44,7 @@ class SavedDelays(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         own_unmade: arena, slot and parameters without own gradients of each turn that the anchor lacks.
         scales: factor by which gradients of an iteration are scaled, for those that are not applied.
         drift: guard of ranks that step alone, if they do.
+        weighing: their weights, if these differ.
     """
 
     layout: str
@@ -58,6 +60,7 @@ class SavedDelays(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     own_unmade: tuple[tuple[int, int, tuple[str, ...]], ...] = ()
     scales: tuple[tuple[int, float], ...] = ()
     drift: SavedDrift | None = None
+    weighing: SavedWeighing | None = None
 
     @property
     def open(self) -> int:

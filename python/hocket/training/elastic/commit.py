@@ -80,6 +80,7 @@ class Members(Commit):
 
     def begin(self, step: Step) -> None:
         super().begin(step)
+        self.ranks = lambda: self.standing.counted
         self.standing.begin(step, self.companion)
 
     def met(self, holders: Sequence[int]) -> None:

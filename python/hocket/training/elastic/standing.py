@@ -238,7 +238,7 @@ class Standing:
 
     def _wait_for_sums(self) -> None:
         """Wait for the sums of turns that are due. When all votes are here, all ranks have launched those turns."""
-        timeout_s, updates = self.job.settings.timeout_s, self.step.updates
+        timeout_s, updates = self._patience_s, self.step.updates
         self.step.agreement.wait(timeout_s, self.check_finished)
         for turn in self._due:
             if updates.readiness.waits(turn.arena):
@@ -246,6 +246,12 @@ class Standing:
             else:
                 for launch in updates.buckets[turn.arena].launches:
                     self._wait(launch.program)
+
+    @property
+    def _patience_s(self) -> float:
+        """Longest wait for other ranks in a step, or in an exchange of ranks that step alone."""
+        outer, timeout_s = self.step.updates.schedule.outer, self.job.settings.timeout_s
+        return timeout_s if outer is None or outer.grace_s is None else min(outer.grace_s, timeout_s)
 
     def _agreed(self) -> int:
         """Return the epoch of members in force when this step stands: another than before only if all are ready for it, no turn is
@@ -266,7 +272,7 @@ class Standing:
             updates.readiness.hold()
 
     def _wait(self, program: int) -> None:
-        self.step.engine.wait(program, self.job.settings.timeout_s, self.check_finished)
+        self.step.engine.wait(program, self._patience_s, self.check_finished)
 
     @contextlib.contextmanager
     def _noting_what_is_missed(self) -> Iterator[None]:

@@ -74,6 +74,8 @@ class Report(NamedTuple):
         rate: learning rate, mean over the turn; 0: unknown.
         first, last: mean losses of the first and the last quarter of the turn.
         noise2: squared standard error of either; below 0: no losses were logged.
+        weight: what the rank's progress counts by, if weights differ.
+        step_s: mean time of its steps, if ranks step at their own pace; 0: unknown.
     """
 
     moved: float
@@ -84,9 +86,14 @@ class Report(NamedTuple):
     first: float
     last: float
     noise2: float
+    weight: float = 0.0
+    step_s: float = 0.0
 
 
 WORDS = len(Report._fields)
+
+NOTHING = Report(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, -1.0)
+"""Report of a rank of whose drift nothing is to be judged."""
 
 
 class Verdict(NamedTuple):

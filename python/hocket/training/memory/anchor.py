@@ -26,7 +26,7 @@ class Pending:
 
 @dataclass(frozen=True)
 class Arrival:
-    """Turn that the anchor takes. Where ranks step alone, its gradients are how far ranks came, and `unmade`, `factor` and the own
+    """Turn that the anchor takes. Where ranks step alone, its gradients are how far ranks came, and `unmade` and the own
     sums of `pending` are of no use.
 
     Attributes:
@@ -34,7 +34,8 @@ class Arrival:
         own: this rank's sums over the turn's iterations.
         iterations: those of the turn, counted since the model was distributed.
         unmade: parameters without a gradient from any rank.
-        factor: factor of the learning rate in each of the anchor's steps.
+        factor: factor of the learning rate in each of the anchor's steps; where ranks step alone, that of the mean.
+        weight: factor of what is in `own`, where ranks step alone.
         pending: turns that the anchor lacks afterwards, the oldest first.
     """
 
@@ -44,6 +45,7 @@ class Arrival:
     unmade: Collection[str]
     factor: float
     pending: tuple[Pending, ...] = ()
+    weight: float = 1.0
 
 
 class OwnGradients(Protocol):
@@ -102,9 +104,11 @@ class LocalAnchor(Protocol):
     def begin(self, outer: Outer) -> None:
         """Take what the rank has before its next step as the anchor, which `outer` steps."""
 
-    def depart(self, bucket: LoadedBucket, under_way: Sequence[LoadedBucket]) -> None:
-        """Write into the bucket how far this rank came since it wrote last, as a gradient: what it was less what it is.
-        `under_way`: what it has written that the anchor lacks."""
+    def depart(
+        self, bucket: LoadedBucket, under_way: Sequence[tuple[LoadedBucket, float]], weight: float = 1.0
+    ) -> None:
+        """Write into the bucket how far this rank came since it wrote last, as a gradient, times `weight`: what it was less what it
+        is. `under_way`: what it has written that the anchor lacks, with its weights."""
 
     def arrive(self, arrivals: Sequence[Arrival], *, lacks: range) -> None:
         """Step the anchor with these means; the rank goes on from there, with what it has stepped since. `lacks`: iterations that

@@ -102,11 +102,15 @@ class Workload(Protocol):
 
     Attributes:
         batch: samples of the last training forward; None: not known.
+        samples: samples of all training forwards since the framework was asked to look, as far as known.
         backwards: number of backwards since the framework was asked to look.
     """
 
     @property
     def batch(self) -> int | None: ...
+
+    @property
+    def samples(self) -> int: ...
 
     @property
     def backwards(self) -> int: ...
@@ -263,8 +267,8 @@ class Framework(Model, HasRows, Protocol):
     def learning(self) -> Learning | None:
         """Return the optimizer's factors of gradients and of its last move, as far as measured; None: not known."""
 
-    def workload(self) -> Workload:
-        """Begin to look at the work of an iteration."""
+    def workload(self, *, gradients: bool = True) -> Workload:
+        """Begin to look at the work of an iteration; `gradients`: and count how often gradients are made."""
 
     # Arrays and memory.
 

@@ -42,7 +42,8 @@ class Agreement:
     def cast(self, unmade: Sequence[str], *, meet: bool, members: int = 0) -> None:
         """Cast this rank's votes at the end of a backward."""
         step, self._unmade = self._step, unmade
-        drift = None if step.delays is None else step.delays.drift
+        local = step.updates.local
+        drift = None if step.delays is None or step.delays.drift is None else step.delays.drift.report
         self.votes.cast(
             step.source.epochs.vote(),
             unmade,
@@ -51,7 +52,7 @@ class Agreement:
             dense=dense_names(step.updates.rows),
             members=members,
             look=self.together.vote(step.iteration),
-            report=None if drift is None else drift.report,
+            report=drift if local is None else local.report(drift),
         )
 
     def count(self) -> None:
@@ -70,6 +71,12 @@ class Agreement:
     def wait(self, timeout_s: float, meanwhile: Callable[[], None] | None = None) -> None:
         """Wait for all votes. `meanwhile` may raise an error that makes waiting useless."""
         self._epoch = self.votes.count(timeout_s, meanwhile)
+
+    def weigh(self) -> None:
+        """Count votes that were cast between two steps, for the weights of turns that end there."""
+        with self._step.naming():
+            self.wait(self._step.job.settings.timeout_s)
+            self.decide()
 
     def decide(self) -> None:
         """Act on the votes that are here."""

@@ -5,12 +5,19 @@ An iteration ends with the optimizer's step, and turns are of such iterations. M
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from hocket._native import LiveTurn
 from hocket.artefacts.plan import Outer
+from hocket.errors import UsageError
+from hocket.training.guard.drift import NOTHING, Report
+from hocket.training.guard.weighing import SavedWeighing, weighing_of
+from hocket.training.memory.anchor import Arrival
 from hocket.training.memory.device import made
 from hocket.training.memory.framework import Framework
+from hocket.training.step.pace import Pace
 
 if TYPE_CHECKING:
     from hocket.training.step.updates import Updates
@@ -18,17 +25,72 @@ if TYPE_CHECKING:
 
 class Alone:
     """Departures of one session's turns. `outer` steps the anchor; `departed`: arenas whose turn ends with the last iteration that
-    exchanged something, by the schedule."""
+    exchanged something, by the schedule; `weighing`: weights of ranks, None where all count alike; `pace`: this rank's, None where
+    all make equally many steps."""
 
-    def __init__(self, framework: Framework, updates: Updates, outer: Outer) -> None:
-        """Begin with what this rank has before its next step."""
+    def __init__(
+        self,
+        framework: Framework,
+        updates: Updates,
+        outer: Outer,
+        ranks: Callable[[], Sequence[int]],
+    ) -> None:
+        """Begin with what this rank has before its next step. `ranks`: those that are in the last sums."""
+        self._ranks = ranks
         self._framework, self._updates, self.outer = framework, updates, outer
         self.departed: list[int] = []
+        self.weighing = weighing_of(outer.weights, lambda: framework.workload(gradients=False))
+        self.pace = Pace() if outer.paced else None
         self.begin()
 
     def begin(self) -> None:
         """Begin anew: the script has stepped together with the other ranks since."""
         self._framework.local.begin(self.outer)
+        if self.pace is not None:
+            self.pace.resumes()
+
+    def begin_turns(self, period: int) -> None:
+        """Begin the turns of a schedule of this period: all that was made is in the anchor."""
+        if self.weighing is not None:
+            self.weighing.begin(range(len(self._updates.buckets)), period)
+        if self.pace is not None:
+            self.pace.begin(period)
+
+    def end(self) -> None:
+        """End: ranks step together from now on."""
+        if self.weighing is not None:
+            self.weighing.end()
+        self._framework.local.end()
+
+    def report(self, drift: Report | None) -> Report | None:
+        """Return a report of an iteration that exchanges something, with this rank's weight and time of a step. `drift`: what is
+        reported of its drift."""
+        if self.weighing is None and self.pace is None:
+            return drift
+        weight = 0.0 if self.weighing is None else self.weighing.leaving()
+        step_s = 0.0 if self.pace is None else self.pace.step_s()
+        return (drift or NOTHING)._replace(weight=weight, step_s=step_s)
+
+    def counted(self, reports: Mapping[int, Report], own: int) -> None:
+        """Take the reports of all ranks; `own`: this rank among them."""
+        if self.weighing is not None:
+            self.weighing.counted(reports)
+        if self.pace is not None:
+            self.pace.counted(reports, own)
+
+    @property
+    def period_ends(self) -> bool:
+        """True if an iteration has just ended a period of the schedule, or all that was made is in the anchor."""
+        return self._updates.settled or self._updates.readiness.made % self._updates.schedule.period == 0
+
+    def check_even(self, call: str) -> None:
+        """Raise UsageError if ranks may have made different shares of a period, of which one mean cannot be."""
+        if self.pace is not None and not self.period_ends:
+            made, period = self._updates.readiness.made, self._updates.schedule.period
+            raise UsageError(
+                f"{call}: ranks step at their own pace, and this one is in step {made % period} of {period} between exchanges\n"
+                "hint: train until hk.steps(model) is a multiple of `every`"
+            )
 
     @property
     def exchanges(self) -> bool:
@@ -40,12 +102,12 @@ class Alone:
     def ends(self) -> None:
         """Write how far this rank came into turns that end with this iteration."""
         self.departed = self._ending
-        self._depart(self.departed)
+        self._depart(self.departed, told=False)
 
     def flushes(self) -> None:
         """Write it into all turns that have an iteration."""
         turns = self._updates.readiness.turns
-        self._depart(arena for arena, (*_, opened) in enumerate(turns) if opened.iterations)
+        self._depart((arena for arena, (*_, opened) in enumerate(turns) if opened.iterations), told=True)
 
     @property
     def _ending(self) -> list[int]:
@@ -60,9 +122,38 @@ class Alone:
             if any(turn.last % updates.schedule.period == at for turn in turns[bucket.launches[0].number])
         ]
 
-    def _depart(self, arenas: Iterable[int]) -> None:
-        turns = self._updates.readiness.turns
-        for arena in arenas:
-            slots, (*under_way, opened) = self._updates.buckets[arena].slots, turns[arena]
-            self._framework.local.depart(slots[opened.slot], [slots[turn.slot] for turn in under_way])
+    def _depart(self, arenas: Iterable[int], *, told: bool) -> None:
+        turns = {arena: self._updates.readiness.turns[arena] for arena in arenas}
+        weighing, weight = self.weighing, 1.0
+        if weighing is not None and turns:
+            weight = weighing.depart([opened for *_, opened in turns.values()], told=told)
+        for arena, (*under_way, opened) in turns.items():
+            slots = self._updates.buckets[arena].slots
+            sent = [(slots[turn.slot], self.sent_by(turn)) for turn in under_way]
+            self._framework.local.depart(slots[opened.slot], sent, weight)
             made(self._framework.device, [slots[opened.slot].memory])
+
+    def factor(self, turn: LiveTurn) -> float:
+        """Return the factor that makes the mean of a turn that is due the weighted one."""
+        return 1.0 if self.weighing is None else self.weighing.factor(turn, self._ranks())
+
+    def weighed(self, arrivals: Sequence[Arrival], due: Sequence[LiveTurn]) -> list[Arrival]:
+        """Return what the anchor takes of these turns, by the weights of their ranks."""
+        found = [
+            replace(each, factor=self.factor(turn), weight=self.sent_by(turn))
+            for each, turn in zip(arrivals, due, strict=True)
+        ]
+        if self.weighing is not None:
+            self.weighing.arrived(due)
+        return found
+
+    def saved(self) -> SavedWeighing | None:
+        return None if self.weighing is None else self.weighing.saved()
+
+    def restore(self, saved: SavedWeighing | None) -> None:
+        if self.weighing is not None and saved is not None:
+            self.weighing.restore(saved)
+
+    def sent_by(self, turn: LiveTurn) -> float:
+        """Return the factor by which this rank's progress in a turn that has left was multiplied."""
+        return 1.0 if self.weighing is None else self.weighing.own(turn)

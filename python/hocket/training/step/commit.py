@@ -39,6 +39,8 @@ class Commit:
     saved_as = ""
     """Begin of the layout of saved turns, which go on under the same alone: they are saved in the commit's own way."""
     step: Step
+    ranks: Callable[[], Sequence[int]]
+    """Ranks that are in the last sums, as they report."""
 
     @property
     def left(self) -> bool:
@@ -52,10 +54,15 @@ class Commit:
 
     def begin(self, step: Step) -> None:
         """Begin among ranks that have met, when the step has its votes and no buckets."""
-        self.step = step
+        self.step, self.ranks = step, lambda: range(step.job.world)
 
     def loads(self, plan: Plan) -> None:
-        """Note that programs of this plan are about to be loaded."""
+        """Note that programs of this plan are about to be loaded. UsageError: its exchanges are to stand without late ranks."""
+        if plan.schedule.outer is not None and plan.schedule.outer.grace_s is not None:
+            raise UsageError(
+                f"local: grace_s={plan.schedule.outer.grace_s:g}: this job ends with the first rank that does not come\n"
+                "hint: `hocket run --elastic MIN:MAX` starts one whose exchanges stand without it"
+            )
 
     def epoch_begins(self, load: Callable[[], None]) -> None:
         """Begin an epoch by `load`, after a step that stands."""
@@ -97,9 +104,15 @@ class Commit:
     @contextlib.contextmanager
     def flushing(self) -> Iterator[list[list[LiveTurn]]]:
         """Send all turns that are not applied, between two steps; the body applies them, one list after the other."""
-        self.step.agreement.count()
+        agreement, updates = self.step.agreement, self.step.updates
+        agreement.count()
         with self.step.naming():
-            rounds = self.step.updates.flush()
+            weighs = updates.local is not None and updates.local.weighing is not None and not updates.settled
+            if weighs:
+                agreement.cast((), meet=False)
+            rounds = updates.flush()
+        if weighs:
+            agreement.weigh()
         yield rounds
 
     def step_ended(self) -> None: ...

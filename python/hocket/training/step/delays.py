@@ -129,6 +129,8 @@ class Delays:
         if votes.retreat and self.sentinel is not None and not self.retreats:
             self.retreats = self.reschedules = True
             self.sentinel.retreat(self._updates.schedule, plan, iteration, epoch)
+        if self._updates.local is not None:
+            self._updates.local.counted(votes.reports, votes.reporter)
         if self.drift is not None and self.drift.counted(
             votes.reports, votes.reporter, plan, (iteration, epoch)
         ):
@@ -200,6 +202,8 @@ class Delays:
             )
             for turn in due
         ]
+        if updates.local is not None:
+            arrivals = updates.local.weighed(arrivals, due)
         iteration = updates.counts[0] - 1
         if self.drift is not None and self.drift.discards:
             self._framework.local.discard()
@@ -250,7 +254,8 @@ class Delays:
     def given(self, turn: LiveTurn, mean: LoadedBucket) -> None:
         """Note that the mean of a turn is there."""
         if self.drift is not None:
-            self.drift.given(turn, mean)
+            local = self._updates.local
+            self.drift.given(turn, mean, 1.0 if local is None else local.factor(turn))
             return
         scales, iterations = self._framework.scales, _iterations(self._updates, turn)
         if self._looks:
@@ -304,6 +309,7 @@ class Delays:
             own_unmade=() if updates.own is None else updates.own.saved(),
             scales=tuple(self._framework.scales.saved().items()),
             drift=None if self.drift is None else self.drift.saved(),
+            weighing=None if updates.local is None else updates.local.saved(),
         )
 
     def restore(self, saved: SavedDelays) -> None:
@@ -313,6 +319,8 @@ class Delays:
             self.sentinel.watch_as(saved.schedule)
         if self.drift is not None and saved.drift is not None:
             self.drift.restore(saved.drift)
+        if self._updates.local is not None:
+            self._updates.local.restore(saved.weighing)
         self.retreats, self.reschedules = saved.retreats, saved.reschedules
         self._norms2 = dict(saved.norms2)
         self._framework.scales.restore(dict(saved.scales))

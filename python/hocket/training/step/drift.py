@@ -105,10 +105,13 @@ class Drift:
             self._updates.buckets[at].slots[turn.slot] for at, turn in zip(arenas, opened, strict=True)
         ]
         read(self._framework.device, [each.memory for each in leaving])
-        moved = math.sqrt(sum(squared_norm(each, self._framework) for each in leaving))
+        weight = 1.0 if self._updates.local is None else self._updates.local.sent_by(opened[0])
+        scale = 1 / weight if weight > 0 else 0.0
+        moved = scale * math.sqrt(sum(squared_norm(each, self._framework) for each in leaving))
         along, step = self._along(arenas, leaving)
-        pace, self._pace = self._pace, 0.0
-        self.report = Report(moved, along, step, pace, self._rate(arenas[0]), *self._losses.report())
+        paced = None if self._updates.local is None else self._updates.local.pace
+        pace, self._pace = self._pace * (1.0 if paced is None else paced.share), 0.0
+        self.report = Report(moved, scale * along, step, pace, self._rate(arenas[0]), *self._losses.report())
         self._departures.append(Departure(arenas=tuple(arenas), steps=opened[0].iterations + 1))
 
     def counted(self, reports: Mapping[int, Report], reporter: int, plan: Plan, at: tuple[int, int]) -> bool:
@@ -133,11 +136,11 @@ class Drift:
             self._notes("retreated", plan.label, *at, self._words(verdict))
         return True
 
-    def given(self, turn: LiveTurn, mean: LoadedBucket) -> None:
-        """Note that the mean of a turn is there, which is the anchor's before it steps."""
+    def given(self, turn: LiveTurn, mean: LoadedBucket, factor: float) -> None:
+        """Note that the mean of a turn is there, which is the anchor's, times `factor`, before it steps."""
         if self._departures or self._slots:
             self._slots[turn.arena] = turn.slot
-            self._norms2[turn.arena] = turn.iterations**2 * squared_norm(mean, self._framework)
+            self._norms2[turn.arena] = (factor * turn.iterations) ** 2 * squared_norm(mean, self._framework)
 
     def all_given(self, iteration: int) -> None:
         """Tell of an exchange of which all means are there, after so many iterations."""

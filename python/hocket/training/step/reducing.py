@@ -39,10 +39,15 @@ class ReducingSession(Step):
         """Return whether a backward now would communicate."""
         return self.updates.readiness.enabled
 
-    def observe(self, *, loss: float | None = None, curvature: float | None = None) -> None:
+    def observe(
+        self, *, loss: float | None = None, curvature: float | None = None, weight: float | None = None
+    ) -> None:
         self.gauge.observe(loss=loss, curvature=curvature)
         if loss is not None and self.delays is not None:
             self.delays.logged(loss)
+        local = self.updates.local
+        if weight is not None and local is not None and local.weighing is not None:
+            local.weighing.logged(weight)
 
     def agreed(self) -> Mapping[str, Value]:
         return self.source.agreed()
@@ -66,7 +71,9 @@ class ReducingSession(Step):
         if self.delays is None:
             return
         self.delays.saves.settled()
-        if self.updates.local is None:
+        if self.updates.local is not None:
+            self.updates.local.check_even("flush")
+        else:
             # What the last step applied may still be there.
             self.updates.drop()
         with self.delays.flushing(), self.commit.flushing() as rounds:

@@ -20,10 +20,12 @@ class Session(Protocol):
     Attributes:
         job: the ranks that train it.
         spans: its trace, if one is written.
+        iteration: number of steps that were made since the job began, as all ranks count them.
     """
 
     job: Job
     spans: Spans | None
+    iteration: int
 
     @property
     def counts_steps(self) -> bool:
@@ -55,8 +57,11 @@ class Session(Protocol):
     def record(self, name: str, value: float) -> None:
         """Record a statistic of this rank, for a policy."""
 
-    def observe(self, *, loss: float | None = None, curvature: float | None = None) -> None:
-        """Note a loss or curvature that the script knows, for the guards of merged and late gradients."""
+    def observe(
+        self, *, loss: float | None = None, curvature: float | None = None, weight: float | None = None
+    ) -> None:
+        """Note a loss or curvature that the script knows, for the guards of merged and late gradients; or `weight`, by which a step
+        counts where ranks step alone."""
 
     def agreed(self) -> Mapping[str, Value]:
         """Return the values on which all ranks agree in the current epoch, and its number as `epoch`."""

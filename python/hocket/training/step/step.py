@@ -59,7 +59,7 @@ class Step:
         self.gauge, self.iteration = Gauge(), steps
         self._owner = os.getpid()
         self._under_way = self._warned = False
-        self.updates = Updates(framework, merges=merges)
+        self.updates = Updates(framework, merges=merges, ranks=lambda: commit.ranks())  # noqa: PLW0108  # it is known when the commit begins
         self.accumulation = Accumulation(self.updates)
         self._take(place)
         self.delays: Delays | None = None
@@ -188,7 +188,9 @@ class Step:
         due = self.commit.reduce(unmade, waits=barrier or delays is not None)
         later = [] if barrier else [turn for turn in due if turn.at == "gate"]
         now = due if barrier else [turn for turn in due if turn.at != "gate"]
-        if (delays is not None and self.companion.meets) or any(turn.due == turn.last for turn in now):
+        weighing = None if updates.local is None else updates.local.weighing
+        at_once = any(turn.due == turn.last for turn in now)
+        if at_once or (delays is not None and self.companion.meets) or (weighing and weighing.waits(now)):
             self.agreement.count()
         # Without gates, turns due at them are applied now; they may be sent as late as the next iteration's begin.
         begun = any(turn.at == "gate" for turn in now)
@@ -307,7 +309,20 @@ class Step:
             # The last step before steps are local applies what all ranks have reduced.
             self.delays.stepped()
             alone.begin()
-        elif alone.exchanges or self.ends_turns:
+            return
+        schedule = self.updates.schedule
+        for _ in range(1 if alone.pace is None else alone.pace.stepped()):
+            self._iterated_alone(alone)
+            if alone.pace is not None and (alone.period_ends or schedule is not self.updates.schedule):
+                # What follows begins with the next step: newcomers may come, or another schedule has begun.
+                alone.pace.period_ended()
+                break
+        if alone.pace is not None:
+            alone.pace.resumes()
+
+    def _iterated_alone(self, alone: Alone) -> None:
+        """End an iteration of the schedule of such ranks."""
+        if alone.exchanges or self.ends_turns:
             self._begin()
             self._end(barrier=True)
         else:

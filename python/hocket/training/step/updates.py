@@ -7,7 +7,7 @@ schedule decides which, so that two runs give the same bits. Without turns in th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from hocket._native import LiveTurn, Readiness
@@ -52,9 +52,12 @@ class Updates:
     readiness: Readiness
     unmade: Unmade
 
-    def __init__(self, framework: Framework, *, merges: bool) -> None:
-        """Begin without buckets. `merges`: turns may be of several iterations, or late, so that a mean is applied once."""
-        self.merges = merges
+    def __init__(
+        self, framework: Framework, *, merges: bool, ranks: Callable[[], Sequence[int]] = tuple
+    ) -> None:
+        """Begin without buckets. `merges`: turns may be of several iterations, or late, so that a mean is applied once; `ranks`:
+        those that are in the last sums, as they report."""
+        self.merges, self._ranks = merges, ranks
         self.buckets, self.launches = [], []
         self.rows: list[Rows] = []
         self.shown: dict[int, int] = {}
@@ -105,7 +108,10 @@ class Updates:
         self.moves = self.own is None
         outer = schedule.outer
         if self.own is not None and (not has_anchor(schedule) or (outer is None) == (self.local is not None)):
-            (self._framework.anchor if self.local is None else self._framework.local).end()
+            if self.local is None:
+                self._framework.anchor.end()
+            else:
+                self.local.end()
             self.own = self.local = None
         if not has_anchor(schedule):
             return
@@ -119,7 +125,11 @@ class Updates:
         elif self.local is None or self.local.outer != outer:
             # Of another outer optimizer, the anchor is the same.
             self._framework.local.settle()
-            self.local = Alone(self._framework, self, outer)
+            if self.local is not None and self.local.weighing is not None:
+                self.local.weighing.end()
+            self.local = Alone(self._framework, self, outer, self._ranks)
+        if self.local is not None:
+            self.local.begin_turns(schedule.period)
 
     def close(self) -> None:
         """Add the turns until now to `counts`; others follow."""
