@@ -27,6 +27,7 @@ def section(material: Material) -> Section:
         "Model": _model(material),
         "Records": f"{sum(map(len, material.records)):,}",
         "Clocks": _clocks(material),
+        "Ran on": ", ".join(f"{name} {number}" for name, number in run.versions.items()),
         "Versions": f"trace format {run.version}, report by Hocket {__version__}",
     }
     items = [tag("div", tag("dt", name), tag("dd", value)) for name, value in entries.items() if value]
@@ -35,6 +36,7 @@ def section(material: Material) -> Section:
         "started_at": run.started_at,
         "world": run.world,
         "hosts": run.hosts,
+        "versions": run.versions,
         "clock_errors_ns": material.clock_errors_ns,
     }
     return Section("facts", "What exactly was run?", tag("dl", *items, class_="facts"), numbers=numbers)
