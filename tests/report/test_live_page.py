@@ -3,53 +3,21 @@
 from __future__ import annotations
 
 import os
-import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.launch.processes import finish, plain, start
 from tests.report.browser import CHROMIUM, Browser
+from tests.report.served import Served, until
 from tests.report.test_report_browser import CONTRASTS
 from tests.support.synthetic import RECORD, SyntheticRun, write_trace
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
 
 WORDS = "document.getElementById('live-words').textContent"
-SERVES = "at http://"
-DEADLINE_S = 120.0
 MANY = SyntheticRun(steps=8, racks=("north",) * 8, order=tuple(range(8)), bucket_bytes=(1_000_000, 500_000))
-
-
-class Served:
-    """`hocket report --live` of a directory, until it ends."""
-
-    def __init__(self, place: Path, directory: Path | None, *words: str, **variables: str) -> None:
-        given = [] if directory is None else [str(directory)]
-        self.process = start(plain("report", *given, "--live", *words), TMPDIR=str(place), **variables)
-        said = ""
-        for line in self.process.stderr:
-            said += line
-            if SERVES in line:
-                self.address = line[line.index("http://") :].split()[0]
-                return
-        raise AssertionError(said + str(finish(self.process)))
-
-    def end(self) -> tuple[int, str, str]:
-        """Exit code, output and errors after Ctrl-C."""
-        self.process.send_signal(signal.SIGINT)
-        return finish(self.process)
-
-
-def until(wanted: Callable[[], Any], told: Callable[[], Any] = lambda: "") -> Any:
-    deadline_s = time.monotonic() + DEADLINE_S
-    while not (found := wanted()):
-        assert time.monotonic() < deadline_s, told()
-        time.sleep(0.1)
-    return found
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +51,9 @@ def grow(trace: Path, steps: int) -> None:
 
 @pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize("width", [360, 1400])
-def test_page_draws_and_follows(browser: Browser, served: Served, trace: Path, width: int, dark: bool) -> None:
+def test_page_draws_and_follows(
+    browser: Browser, served: Served, trace: Path, width: int, dark: bool
+) -> None:
     """Broken: the page would stand still, scroll sideways, be unreadable in one of the colours, or its script would fail."""
     browser.open(served.address, width=width, dark=dark)
     assert "runs on other machines" in browser.run(WORDS)

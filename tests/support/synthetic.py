@@ -168,7 +168,7 @@ def run_info(shape: SyntheticRun) -> dict[str, Any]:
     cross = [[a, b] for a in range(count) for b in range(count) if shape.racks[a] != shape.racks[b]]
     return {
         "clocks": list(range(count)),
-        "versions": {"Hocket": "0.1.0", "Python": "3.12.3", "torch": "2.9.0", "kernel": "Linux 6.1.0 x86_64"},
+        "versions": {"Hocket": "0.1.0", "Python": "3.12.3", "torch": "2.9.0", "Linux": "6.1.0 x86_64"},
         "version": 1,
         "world": count,
         "hosts": list(shape.hosts),

@@ -18,7 +18,9 @@ FREE_PORT = "0"
 @click.command(name="report")
 @click.argument("directory", metavar="[DIR]", type=click.Path(path_type=Path), required=False)
 @output_option("Write the page here.  [default: DIR/report.html]")
-@click.option("--live", is_flag=True, help="Serve the page of a job while it runs, which keeps itself up to date.")
+@click.option(
+    "--live", is_flag=True, help="Serve the page of a job while it runs, which keeps itself up to date."
+)
 @click.option(
     "--at",
     "where",
@@ -26,7 +28,9 @@ FREE_PORT = "0"
     help="With --live: serve there; on this machine alone without ADDRESS, else with HOCKET_REPORT_TOKEN.  [default: a free port]",
 )
 @json_option
-def command(*, directory: Path | None, output: Path | None, live: bool, where: str | None, as_json: bool) -> None:
+def command(
+    *, directory: Path | None, output: Path | None, live: bool, where: str | None, as_json: bool
+) -> None:
     """Make one self-contained HTML page from the trace directory DIR.
 
     --json prints the numbers of the page's tables instead; with both --json and -o the page is written, too. With --live, DIR may
@@ -38,7 +42,9 @@ def command(*, directory: Path | None, output: Path | None, live: bool, where: s
     """
     if live:
         if as_json or output is not None:
-            raise UsageError("--live serves a page, and writes nothing\nhint: leave --json and -o out, or --live")
+            raise UsageError(
+                "--live serves a page, and writes nothing\nhint: leave --json and -o out, or --live"
+            )
         say = lambda line: click.echo(f"hocket: {line}", err=True)  # noqa: E731
         report.serve(directory, where or FREE_PORT, Settings.from_environment().report_token, say)
         return

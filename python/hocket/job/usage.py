@@ -73,5 +73,5 @@ def versions() -> dict[str, str]:
         number = getattr(sys.modules.get(name), "__version__", None)
         if number is not None:
             found[name] = str(number)
-    found["kernel"] = f"{platform.system()} {platform.release()} {platform.machine()}"
+    found[platform.system()] = f"{platform.release()} {platform.machine()}"
     return found

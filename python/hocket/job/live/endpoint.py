@@ -58,9 +58,7 @@ class _Server(Server):
 class _Handler(Handler):
     server: _Server
 
-    def do_GET(self) -> None:
-        if self.refused():
-            return
+    def get(self) -> None:
         if self.path.partition("?")[0] != "/metrics":
             self.answer(HTTPStatus.NOT_FOUND, b"metrics are at /metrics\n")
         else:

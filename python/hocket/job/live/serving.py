@@ -1,7 +1,7 @@
 """HTTP about a job for programs and people that look at it: where it may be served, who may read it, and how many at a time.
 
-It listens on loopback unless told otherwise. Other machines are let in with a token alone, which is not the job's secret: nothing is
-encrypted here, and whoever reads the secret could join the job.
+It listens on loopback unless told otherwise. Other machines are let in with a token alone, which is not the job's secret: nothing
+is encrypted here, and whoever reads the secret could join the job.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class Server(http.server.ThreadingHTTPServer):
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
-    """Handler of one request; subclasses have `do_GET`, which calls `refused` first."""
+    """Handler of one request; subclasses answer one that may read in `get`."""
 
     server: Server
     server_version = "hocket"
@@ -148,8 +148,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
         """Log as the rest of Hocket does."""
         log.debug("%s: %s", self.address_string(), format % args)
 
-    def refused(self) -> bool:
-        """Answer a request that may not read, and return whether it was one."""
+    def get(self) -> None:
+        """Answer."""
+        raise NotImplementedError
+
+    def do_GET(self) -> None:
         subject = self.server.subject
         if not self._knows_token():
             why = f"{subject.readers} of {subject.what} need the token of {subject.variable}\n"
@@ -158,8 +161,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             # A page of the web whose name leads to 127.0.0.1 reads nothing here.
             self.answer(HTTPStatus.FORBIDDEN, b"without a token, this is served to localhost alone\n")
         else:
-            return False
-        return True
+            self.get()
 
     def answer(
         self,

@@ -24,7 +24,9 @@ def section(view: View) -> Section:
     caption = "Medians of the latest steps, as each rank reports them once a second"
     if len(ranks) > ROWS_MAX:
         caption += f", of the first {ROWS_MAX} of {len(ranks)} ranks"
-    return Section(NAME, QUESTION, joined((_blame(view), table(HEAD, rows, caption=caption, class_="numbers"))))
+    return Section(
+        NAME, QUESTION, joined((_blame(view), table(HEAD, rows, caption=caption, class_="numbers")))
+    )
 
 
 def _blame(view: View) -> Html:

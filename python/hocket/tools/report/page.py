@@ -110,7 +110,9 @@ def _page(header: Html, sections: list[Section], live: Live | None) -> Html:
     return joined(
         (
             Html("<!doctype html>\n"),
-            tag("html", _head(style, script, live), tag("body", body, tag("script", Html(script))), lang="en"),
+            tag(
+                "html", _head(style, script, live), tag("body", body, tag("script", Html(script))), lang="en"
+            ),
         )
     )
 
@@ -129,8 +131,10 @@ def _status(live: Live) -> Html:
 
 
 def _head(style: str, script: str, live: Live | None) -> Html:
-    """Return the page's head: no address may be loaded and only this page's own script may run, whatever the data holds. A live page
-    may ask the server from which it came."""
+    """Return the page's head: no address may be loaded and only this page's own script may run, whatever the data holds.
+
+    A live page may ask the server from which it came.
+    """
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
     refresh: Html | str = ""

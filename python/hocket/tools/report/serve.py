@@ -30,7 +30,9 @@ def serve(directory: Path | None, where: str, token: str | None, say: Callable[[
         server = _Server(where, token, REPORT, _Handler)
         server.watched = watched
         over = Event()
-        before = {each: signal.signal(each, lambda *_: over.set()) for each in (signal.SIGINT, signal.SIGTERM)}
+        before = {
+            each: signal.signal(each, lambda *_: over.set()) for each in (signal.SIGINT, signal.SIGTERM)
+        }
         server.start()
         try:
             say(f"report of {watched.directory} at http://{server.address}/ until Ctrl-C")
@@ -55,9 +57,7 @@ class _Handler(Handler):
     server: _Server
     asks = 'Basic realm="hocket report", charset="UTF-8"'
 
-    def do_GET(self) -> None:
-        if self.refused():
-            return
+    def get(self) -> None:
         if self.path.partition("?")[0] != "/":
             self.answer(HTTPStatus.NOT_FOUND, b"the report is at /\n")
             return

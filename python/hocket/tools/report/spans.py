@@ -1,4 +1,4 @@
-"""Choice of the timeline's spans: a few steps from the middle of the run, its latest while it runs, reduced until they fit the page.
+"""Choice of the timeline's spans: a few steps from the middle of the run, or the latest while it runs, cut until they fit a page.
 
 The choice is reduced in this order: the sends within buckets, then steps, then ranks; never single spans, so everything drawn is
 complete. Arrays are counted first, and only what is drawn becomes Python objects.

@@ -88,7 +88,13 @@ def _controls(choice: Choice, drawn: int) -> Html:
         tag("button", MINUS, type="button", data_zoom="out", aria_label="Zoom out"),
         tag("button", "+", type="button", data_zoom="in", aria_label="Zoom in"),
         tag("button", "Fit", type="button", data_zoom="fit"),
-        tag("button", f"Show all {len(choice.ranks)} ranks", type="button", id="timeline-fold", aria_expanded="false")
+        tag(
+            "button",
+            f"Show all {len(choice.ranks)} ranks",
+            type="button",
+            id="timeline-fold",
+            aria_expanded="false",
+        )
         if drawn < len(choice.ranks)
         else "",
         class_="controls",

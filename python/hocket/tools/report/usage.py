@@ -17,7 +17,9 @@ def section(material: Material) -> Section:
     """Return a row per rank; one line where nothing was noted."""
     found = {rank: looks for rank, looks in enumerate(material.usage) if looks}
     if not found:
-        return absent(NAME, QUESTION, "Memory and processor use are in traces that `hocket run --trace` writes.")
+        return absent(
+            NAME, QUESTION, "Memory and processor use are in traces that `hocket run --trace` writes."
+        )
     shown = sorted(sorted(found, key=lambda rank: -found[rank][-1].most_bytes)[:ROWS_MAX])
     greatest = quantity.greatest(found[rank][-1].most_bytes for rank in shown)
     rows = []
@@ -29,7 +31,7 @@ def section(material: Material) -> Section:
                     f"rank {rank} on {material.host(rank)}",
                     quantity.size(last.resident_bytes, like=greatest),
                     quantity.size(last.most_bytes, like=greatest),
-                    quantity.digits(busy_cores(found[rank]), 2),
+                    _cores(busy_cores(found[rank])),
                     str(last.cores),
                 )
             )
@@ -37,7 +39,13 @@ def section(material: Material) -> Section:
     caption = "Memory of each rank's process, and processors that it kept busy on average"
     if len(shown) < len(found):
         caption += f", of the {len(shown)} ranks with most memory of {len(found)}"
-    head = ("Rank", "Memory now" if material.runs else "Memory at the end", "At most", "Processors busy", "It may use")
+    head = (
+        "Rank",
+        "Memory now" if material.runs else "Memory at the end",
+        "At most",
+        "Processors busy",
+        "It may use",
+    )
     numbers = [
         {
             "rank": rank,
@@ -49,3 +57,7 @@ def section(material: Material) -> Section:
         for rank, looks in found.items()
     ]
     return Section(NAME, QUESTION, table(head, rows, caption=caption, class_="numbers"), numbers=numbers)
+
+
+def _cores(busy: float | None) -> str:
+    return quantity.UNKNOWN if busy is None else f"{busy:.2f}"

@@ -48,13 +48,13 @@ class Watched:
     """
 
     def __init__(self, directory: Path | None) -> None:
-        self.directory, self._job = _chosen(directory)
-        self._secret = None if self._job is None else self._job.secret
-        self._observer = None if self._job is None else Observer(self._newest)
+        self.directory, job = _chosen(directory)
+        self._secret = None if job is None else job.secret
+        self._observer = None if job is None else Observer(lambda: newest(job))
         self._lock = threading.Lock()
         self._last: Look | None = None
         self._next_s = 0.0
-        if self._job is None:
+        if job is None:
             load(self.directory)
             if (quiet_s := _quiet_s(self.directory)) is not None:
                 raise ArtefactError(
@@ -106,16 +106,12 @@ class Watched:
             return None, words, True
         try:
             return self._observer.look(), "The job runs.", True
-        except StoreGoneError:
-            if any(each.secret == self._secret for each in live_jobs()):
-                return None, "The job runs; its ranks meet anew, or end.", True
-            return None, "The job has ended: this is its report.", False
         except RendezvousError as error:
+            if not any(each.secret == self._secret for each in live_jobs()):
+                return None, "The job has ended: this is its report.", False
+            if isinstance(error, StoreGoneError):
+                return None, "The job runs; its ranks meet anew, or end.", True
             return None, f"The job runs, but its ranks' reports cannot be had: {error.summary}.", True
-
-    def _newest(self) -> LiveJob:
-        assert self._job is not None
-        return newest(self._job)
 
 
 def _chosen(directory: Path | None) -> tuple[Path, LiveJob | None]:
@@ -128,7 +124,9 @@ def _chosen(directory: Path | None) -> tuple[Path, LiveJob | None]:
         return Path(tracing[0].trace), tracing[0]
     if tracing:
         listed = "".join(f"\n  {each.trace} of {each}" for each in tracing)
-        raise UsageError(f"{len(tracing)} jobs on this machine write traces\nhint: give the directory of one:{listed}")
+        raise UsageError(
+            f"{len(tracing)} jobs on this machine write traces\nhint: give the directory of one:{listed}"
+        )
     if jobs:
         listed = "".join(f"\n  {each}" for each in jobs)
         raise UsageError(
