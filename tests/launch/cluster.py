@@ -111,7 +111,9 @@ class Cluster:
             assert chosen, f"service {own} selects no pod"
             names += [f"{bed.address(pod.host)} {own}" for pod in chosen]
             names += [
-                f"{bed.address(pod.host)} {pod.name}.{own}" for pod in chosen if pod.spec.get("subdomain") == own
+                f"{bed.address(pod.host)} {pod.name}.{own}"
+                for pod in chosen
+                if pod.spec.get("subdomain") == own
             ]
         # JobSet makes the service of a TrainJob.
         names += [
@@ -133,10 +135,20 @@ class Cluster:
                 argv = [word.replace(mounts[volume["name"]], str(directory)) for word in argv]
         command = self.bed.command(
             pod.host,
-            ["unshare", "--mount", "sh", "-c", RESOLVE, str(self._hosts), *_programs(argv, script, arguments)],
+            [
+                "unshare",
+                "--mount",
+                "sh",
+                "-c",
+                RESOLVE,
+                str(self._hosts),
+                *_programs(argv, script, arguments),
+            ],
         )
         with (self.folder / f"{pod.name}.log").open("ab") as log:
-            return subprocess.Popen(command, env=self.environment(pod), stdout=log, stderr=log, start_new_session=True)
+            return subprocess.Popen(
+                command, env=self.environment(pod), stdout=log, stderr=log, start_new_session=True
+            )
 
     def environment(self, pod: Pod) -> dict[str, str]:
         """What the container finds, by its `env`."""
@@ -144,13 +156,17 @@ class Cluster:
         for each in pod.container.get("env", ()):
             found[each["name"]] = each["value"] if "value" in each else self._valued(each["valueFrom"], pod)
         # Debuggers aside, that is all: the image has hocket installed, here it is on the path.
-        return clean_environment(PYTHONPATH=":".join(sys.path), OMP_NUM_THREADS="1", TMPDIR=str(self.folder), **found)
+        return clean_environment(
+            PYTHONPATH=":".join(sys.path), OMP_NUM_THREADS="1", TMPDIR=str(self.folder), **found
+        )
 
     def _valued(self, source: Manifest, pod: Pod) -> str:
         if "secretKeyRef" in source:
             return self._secrets[source["secretKeyRef"]["name"], source["secretKeyRef"]["key"]]
         path = source["fieldRef"]["fieldPath"]
-        return pod.host if path == "spec.nodeName" else pod.labels[path[len("metadata.labels['") : -len("']")]]
+        return (
+            pod.host if path == "spec.nodeName" else pod.labels[path[len("metadata.labels['") : -len("']")]]
+        )
 
     def log(self) -> str:
         return "\n".join(f"{each.name}:\n{each.read_text()}" for each in sorted(self.folder.glob("*.log")))

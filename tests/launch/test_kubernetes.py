@@ -80,7 +80,11 @@ def _within(given: object, read: object, at: str = "") -> list[str]:
     if isinstance(given, dict) and isinstance(read, dict):
         return [path for key in given for path in _within(given[key], read.get(key), f"{at}.{key}")]
     if isinstance(given, list) and isinstance(read, list) and len(given) == len(read):
-        return [path for i, (a, b) in enumerate(zip(given, read, strict=True)) for path in _within(a, b, f"{at}[{i}]")]
+        return [
+            path
+            for i, (a, b) in enumerate(zip(given, read, strict=True))
+            for path in _within(a, b, f"{at}[{i}]")
+        ]
     return [] if given == read else [at]
 
 

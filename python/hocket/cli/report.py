@@ -34,11 +34,9 @@ def command(
     """Make one self-contained HTML page from the trace directory DIR.
 
     --json prints the numbers of the page's tables instead; with both --json and -o the page is written, too. With --live, DIR may
-    be left out where one job of yours on this machine writes a trace.
+    be left out where one job of yours on this machine writes a trace; Ctrl-C ends it.
 
-    \b
     Example: hocket report run1 -o report.html
-    Example: hocket report run1 --live --at 8080
     """
     if live:
         if as_json or output is not None:

@@ -14,9 +14,9 @@ from hocket import __version__
 from hocket.artefacts.usage import Usage, append_usage, usage_file
 from hocket.job.trace_writes import TraceWrites
 
-LEAST_S = 1.0
+LEAST_S, MOST_S = 1.0, 10.0
 APART = 1e-3
-"""The next look comes after so large a part of the run so far: a week has 7,500 looks, not 600,000."""
+"""The next look comes after so large a part of the run so far, within these bounds: a week has 66,000 looks, of 100 bytes."""
 PAGE_BYTES = resource.getpagesize()
 KIB = 1024
 PACKAGES = ("torch", "jax", "tensorflow", "keras", "numpy")
@@ -45,12 +45,21 @@ class UsageLog:
         self._look()
 
     def _run(self) -> None:
-        while not self._over.wait(max(LEAST_S, APART * (time.monotonic() - self._began_s))):
+        while not self._over.wait(interval_s(time.monotonic() - self._began_s)):
             self._look()
 
     def _look(self) -> None:
         looked = now(time.monotonic() - self._began_s)
         self._writes(lambda: append_usage(self._directory, self._rank, looked))
+
+
+def interval_s(at_s: float) -> float:
+    """Return the time until the next look after one at `at_s`.
+
+    >>> interval_s(5.0), interval_s(4000.0), interval_s(1e6)
+    (1.0, 4.0, 10.0)
+    """
+    return min(MOST_S, max(LEAST_S, APART * at_s))
 
 
 def now(at_s: float) -> Usage:

@@ -25,10 +25,9 @@ def serve(directory: Path | None, where: str, token: str | None, say: Callable[[
     None: the only job of this user here that writes a trace. Raises UsageError, ArtefactError: as `Watched`; UsageError,
     RendezvousError: as `Server`.
     """
-    watched = Watched(directory)
+    server = _Server(where, token, REPORT, _Handler)
     try:
-        server = _Server(where, token, REPORT, _Handler)
-        server.watched = watched
+        watched = server.watched = Watched(directory)
         over = Event()
         before = {
             each: signal.signal(each, lambda *_: over.set()) for each in (signal.SIGINT, signal.SIGTERM)
@@ -42,11 +41,11 @@ def serve(directory: Path | None, where: str, token: str | None, say: Callable[[
                 say(f"the job has ended, and the page is final; `hocket report {watched.directory}` keeps it")
                 over.wait()
         finally:
-            server.close()
             for each, handler in before.items():
                 signal.signal(each, handler)
+            watched.close()
     finally:
-        watched.close()
+        server.close()
 
 
 class _Server(Server):

@@ -17,13 +17,13 @@ from hocket.artefacts.trace import RUN_FILE
 from hocket.errors import ArtefactError, RendezvousError, StoreGoneError, UsageError
 from hocket.job.live.files import LiveJob, live_jobs, newest, traced
 from hocket.job.live.observer import Observer, View
-from hocket.job.usage import APART, LEAST_S
+from hocket.job.usage import interval_s
 from hocket.tools.report import now, page
 from hocket.tools.report.material import load
 
-QUIET_S = 30.0
-QUIET_LOOKS = 3
-"""A job on other machines is quiet when nothing was written for so long, and for so many intervals of the rarest file."""
+QUIET_S, QUIET_LOOKS = 5.0, 3
+"""A job on other machines is quiet when nothing was written for so long, and for so many of its looks at memory."""
+POLL_S = 0.2
 PAGE_SHARE = 0.1
 """Part of a processor that pages of a large trace may take: the next is made after so much longer than the last took."""
 REFRESH_S = 1.0
@@ -54,11 +54,13 @@ class Watched:
         self._lock = threading.Lock()
         self._last: Look | None = None
         self._next_s = 0.0
+        self._growth = _Growth(self.directory)
         if job is None:
-            load(self.directory)
-            if (quiet_s := _quiet_s(self.directory)) is not None:
+            most_s = max((looks[-1].at_s for looks in load(self.directory).usage if looks), default=0.0)
+            self._patience_s = max(QUIET_S, QUIET_LOOKS * interval_s(most_s))
+            if not self._growth.within(self._patience_s):
                 raise ArtefactError(
-                    f"no job writes to {self.directory}: the last of it is {_ago(quiet_s)} old\n"
+                    f"no job writes to {self.directory}: nothing came in {self._patience_s:.0f} s\n"
                     f"hint: `hocket report {self.directory}` shows what is there; --live is for a job that runs"
                 )
 
@@ -99,8 +101,8 @@ class Watched:
     def _state(self) -> tuple[View | None, str, bool]:
         """Return what the ranks report, a sentence on the job, and whether it runs."""
         if self._observer is None:
-            quiet_s = _quiet_s(self.directory)
-            if quiet_s is None:
+            quiet_s = self._growth.quiet_s()
+            if quiet_s <= self._patience_s:
                 return None, "The job runs on other machines.", True
             words = f"Nothing has been written for {_ago(quiet_s)}: the job has ended, or stands still."
             return None, words, True
@@ -138,18 +140,37 @@ def _chosen(directory: Path | None) -> tuple[Path, LiveJob | None]:
     )
 
 
-def _quiet_s(directory: Path) -> float | None:
-    """Return for how long nothing has been written to a directory, or None if that means nothing yet."""
-    times_s = []
-    for path in directory.iterdir():
-        if path.name != "report.html":
-            with contextlib.suppress(FileNotFoundError):
-                times_s.append(path.stat().st_mtime)
-    if not times_s:
-        return None
-    quiet_s = time.time() - max(times_s)
-    rarest_s = max(LEAST_S, APART * (max(times_s) - min(times_s)))
-    return quiet_s if quiet_s > max(QUIET_S, QUIET_LOOKS * rarest_s) else None
+class _Growth:
+    """Files of a directory, by this process's own clock: those of the machines that write to it may differ."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._sizes, self._changed_s = self._look(), time.monotonic()
+
+    def quiet_s(self) -> float:
+        """Return for how long no file has changed, as far as this was asked."""
+        sizes = self._look()
+        if sizes != self._sizes:
+            self._sizes, self._changed_s = sizes, time.monotonic()
+        return time.monotonic() - self._changed_s
+
+    def within(self, patience_s: float) -> bool:
+        """Return whether a file changes in that time."""
+        before_s = self._changed_s
+        while self.quiet_s() < patience_s:
+            if self._changed_s != before_s:
+                return True
+            time.sleep(POLL_S)
+        return False
+
+    def _look(self) -> dict[str, int]:
+        sizes = {}
+        with contextlib.suppress(FileNotFoundError):
+            for path in self._directory.iterdir():
+                if path.name != "report.html":
+                    with contextlib.suppress(FileNotFoundError):
+                        sizes[path.name] = path.stat().st_size
+        return sizes
 
 
 def _ago(seconds: float) -> str:
