@@ -17,7 +17,7 @@ os.environ["DS_ACCELERATOR"] = "cpu"  # read by what is imported
 
 
 def test_zero_1_learns_what_it_learns_on_gloo(tmp_path):
-    """Broken: a collective that ZeRO needs (reduce-scatter or reduce, all-gather in parts, barriers) would fail, or give other sums."""
+    """Broken: a collective that ZeRO needs (reductions to owners, gathers of parts) would fail, or give other sums."""
     options = ["--standalone", f"--nproc-per-node={WORLD}"]
     imports = (*warm.IMPORTED, "deepspeed")
     commands = {

@@ -101,12 +101,13 @@ class Cluster:
 
     def __init__(self, bed: Testbed, path: Path, pods: Sequence[Pod], folder: Path) -> None:
         self.bed, self.pods, self.folder = bed, pods, folder
-        self._secrets = {(name, key): SECRET_VALUE for name, key in SECRET.findall(path.read_text())}
+        self._secrets = dict.fromkeys(SECRET.findall(path.read_text()), SECRET_VALUE)
         services = of_kind(path, "Service")
         names = ["127.0.0.1 localhost"]
         for service in services:
             own, selector = service["metadata"]["name"], service["spec"]["selector"]
-            assert service["spec"]["clusterIP"] == "None" and service["spec"]["publishNotReadyAddresses"]
+            assert service["spec"]["clusterIP"] == "None"
+            assert service["spec"]["publishNotReadyAddresses"]
             chosen = [pod for pod in pods if selector.items() <= pod.labels.items()]
             assert chosen, f"service {own} selects no pod"
             names += [f"{bed.address(pod.host)} {own}" for pod in chosen]

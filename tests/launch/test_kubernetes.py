@@ -162,21 +162,14 @@ def until(wanted: Callable[[], bool], cluster: Cluster) -> None:
         time.sleep(0.1)
 
 
-@pytest.mark.parametrize(
-    ("path", "kind", "pods"), [(JOB, "Job", pods_of), (TRAINJOB, "TrainJob", pods_of_trainer)]
-)
+@pytest.mark.parametrize(("path", "pods"), [(JOB, pods_of), (TRAINJOB, pods_of_trainer)])
 def test_ranks_of_a_manifest_train_as_one(
-    bed: Testbed,
-    running: Running,
-    script: Path,
-    tmp_path: Path,
-    path: Path,
-    kind: str,
-    pods: Callable[..., list[Pod]],
+    bed: Testbed, running: Running, script: Path, *, path: Path, pods: Callable[..., list[Pod]]
 ) -> None:
     """Broken: who copies the file would train as many models as there are pods, or none."""
     torch = pytest.importorskip("torch")
-    (job,) = of_kind(path, kind)
+    (job,) = (each for each in manifests(path) if each["kind"] in ("Job", "TrainJob"))
+    tmp_path = script.parent
     cluster = Cluster(bed, path, pods(job, NODES), tmp_path)
     for pod in cluster.pods:
         running.processes[pod.name] = cluster.start(pod, script, str(tmp_path), "20")
@@ -238,7 +231,9 @@ def test_the_image_is_made_of_what_is_here() -> None:
     (named,) = re.findall(r"pip install '(dist/\S+\.whl)\[torch\]'", readme)
     assert Path(named).match(wheel), f"README installs {named}"
     users = [each[1] for each in words if each[0] == "USER"]
-    assert users and users[-1] != "root" and steps.index("USER") < steps.index("CMD")
+    assert users
+    assert users[-1] != "root"
+    assert steps.index("USER") < steps.index("CMD")
     (numbers,) = (line for line in lines if "useradd" in line)
     for path in (JOB, ELASTIC):
         for job in of_kind(path, "Job"):

@@ -117,7 +117,7 @@ def test_a_node_without_the_label_is_named(tmp_path: Path) -> None:
     """Broken: a node that nobody has labelled would stand in a rack of its own."""
     path = tmp_path / "nodes.json"
     path.write_text(json.dumps(NODES))
-    with pytest.raises(ArtefactError, match="node `n0` has no label no.such/label\nhint: name the labels"):
+    with pytest.raises(ArtefactError, match=r"node `n0` has no label no\.such/label\nhint: name the labels"):
         topology.read(path, labels=[RACK, "no.such/label"])
     with pytest.raises(ArtefactError, match="which tells none nearer than another"):
         topology.read(path, labels=[topology.REGION_AND_ZONE[0]])
