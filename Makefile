@@ -106,7 +106,7 @@ wheel: $(STAMPS)/wheel ## sdist and manylinux wheels in dist/, checked in bare e
 	$(BIN)/python scripts/wheel.py
 	$(MAKE) --no-print-directory check-wheel
 
-check-wheel: ## the wheel in dist/ with PyTorch 2.4, 2.9 and the newest (TORCH), on Python 3.11 to 3.13: an hour, several GB
+check-wheel: ## the wheel in dist/ with PyTorch 2.4, 2.9 and the newest (TORCH), on Python 3.11 to 3.13: long, several GB each
 	$(BIN)/python scripts/check_wheel.py dist/hocket-*manylinux*x86_64.whl --torch $(TORCH)
 
 fmt: setup ## format everything
