@@ -30,7 +30,7 @@ PURE_TESTS := analysis formats planning programs simulation tidy
 
 SWITCH := python/hocket/tools/testbed/hocket-switch
 
-.PHONY: help setup base switch demo wheel test quick replay test-clients test-gpu test-frameworks test-fabric test-ray test-torch check check-rust rust-is-built check-python docs fmt bench bench-elastic bless fuzz exactly-once meetings elastic churn clean
+.PHONY: help setup base switch demo wheel check-wheel test quick replay test-clients test-gpu test-frameworks test-fabric test-ray test-torch check check-rust rust-is-built check-python docs fmt bench bench-elastic bless fuzz exactly-once meetings elastic churn clean
 
 help: ## list the verbs
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -61,7 +61,7 @@ quick: base ## what needs no job and no network: programs, protocol, plans, form
 replay: base $(STAMPS)/docs ## whether plans, programs, predictions, orders and all that users rely on are as on commit BASE; REPLAY="--quick": seconds
 	$(BIN)/python -m tests.unchanged replay "$(BASE)" $(REPLAY)
 
-test-clients: $(STAMPS)/clients ## Lightning, transformers' Trainer and Accelerate on our backend and on Gloo
+test-clients: $(STAMPS)/clients ## Lightning, transformers' Trainer, Accelerate and DeepSpeed on our backend and on Gloo
 	$(CLIENTS)/bin/python -m pytest tests/clients
 
 test-gpu: base ## training on this machine's accelerator, against one process and against DDP; then the benchmark
@@ -104,9 +104,14 @@ check-python: base
 docs: setup $(STAMPS)/docs ## the documentation as a site in out/site; warnings and broken links are errors
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
 
+TORCH ?= oldest 2.9.0 newest
+
 wheel: $(STAMPS)/wheel ## sdist and manylinux wheels in dist/, checked in bare environments of every Python here
 	$(BIN)/python scripts/wheel.py
-	$(BIN)/python scripts/check_wheel.py dist/hocket-*manylinux*x86_64.whl
+	$(MAKE) --no-print-directory check-wheel
+
+check-wheel: ## the wheel in dist/ with PyTorch 2.4, 2.9 and the newest (TORCH), on Python 3.11 to 3.13: long, several GB each
+	$(BIN)/python scripts/check_wheel.py dist/hocket-*manylinux*x86_64.whl --torch $(TORCH)
 
 fmt: setup ## format everything
 	cargo fmt --all
@@ -190,7 +195,9 @@ $(STAMPS)/wheel: pyproject.toml constraints.txt $(STAMPS)/venv
 	@touch $@
 
 # Environments of their own, which see that of hocket: PyTorch is not installed twice.
-packages-clients := lightning transformers accelerate
+packages-clients := lightning transformers accelerate deepspeed
+# DeepSpeed has no wheel; its setup imports the PyTorch that is there.
+builds-clients := setuptools wheel
 packages-frameworks := jax optax tensorflow-cpu keras
 packages-ray := ray
 packages-torchft := torchft-nightly
@@ -203,7 +210,8 @@ $(ENVIRONMENTS:%=$(STAMPS)/%): $(STAMPS)/%: $$(or $$(constraints-$$*),tests/$$*/
 	scripts/make-venv $(PYTHON) $(VENV)/$*
 	$(BIN)/python -c 'import sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' \
 	  > $$($(VENV)/$*/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/hocket-environment.pth
-	$(VENV)/$*/bin/python -m pip --disable-pip-version-check install -q $(CONSTRAINTS) -c $< $(packages-$*)
+	$(if $(builds-$*),$(VENV)/$*/bin/python -m pip --disable-pip-version-check install -q $(CONSTRAINTS) -c $< $(builds-$*))
+	$(VENV)/$*/bin/python -m pip --disable-pip-version-check install -q $(if $(builds-$*),--no-build-isolation) $(CONSTRAINTS) -c $< $(packages-$*)
 	@touch $@
 
 $(STAMPS)/extension: $(RUST) pyproject.toml scripts/native_stub.py $(STAMPS)/demo

@@ -5,7 +5,8 @@
 
 For each Python: without PyTorch, the command line works and `hocket doctor` says what is missing. With each PyTorch, the two lines
 of README.md train on two processes and end where one process ends with all of the data. By default, every supported Python that is
-found, with the oldest PyTorch that is claimed for it and the newest. PyTorch is several GB; one is installed at a time.
+found, with the oldest PyTorch that is claimed for it, one between, and the newest. PyTorch is several GB; one is installed at a
+time.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 OLDEST = {"3.11": "2.4.0", "3.12": "2.4.0", "3.13": "2.6.0"}
 """The oldest PyTorch by supported Python, as pyproject.toml claims."""
+BETWEEN = "2.9.0"
+"""A PyTorch in the middle, which many have."""
 RANKS = 2
 TIMEOUT_S = 1800.0
 
@@ -166,7 +169,7 @@ def main() -> None:
     parser.add_argument("package", type=Path)
     parser.add_argument("--python", nargs="+", help="Commands.  [default: every supported one that is found]")
     parser.add_argument(
-        "--torch", nargs="*", default=["oldest", "newest"], help="Versions, `oldest` or `newest`."
+        "--torch", nargs="*", default=["oldest", BETWEEN, "newest"], help="Versions, `oldest` or `newest`."
     )
     chosen = parser.parse_args()
     for python in chosen.python or found():

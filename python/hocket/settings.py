@@ -310,6 +310,12 @@ class Settings:
         str,
         "Bearer token that a scrape of the metrics must carry: yours to give, and needed where other machines reach them.",
     )
+    report_token: str | None = _variable(
+        "HOCKET_REPORT_TOKEN",
+        None,
+        str,
+        "Token that a reader of `hocket report --live` must give: yours to choose, and needed where other machines reach it.",
+    )
     log: str | None = _variable(
         "HOCKET_LOG",
         None,

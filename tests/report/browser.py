@@ -85,14 +85,14 @@ class Browser:
                 assert "error" not in answer, f"{method}: {answer['error']}"
                 return answer["result"]
 
-    def open(self, page: Path, *, width: int = 1280, height: int = 900, dark: bool = False) -> None:
-        """Load a file in a window of this size and wait until it is there and drawn."""
+    def open(self, page: Path | str, *, width: int = 1280, height: int = 900, dark: bool = False) -> None:
+        """Load a file, or an address, in a window of this size and wait until it is there and drawn."""
         metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
         self.call("Emulation.setDeviceMetricsOverride", **metrics)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[scheme])
         self.loaded = False
-        self.call("Page.navigate", url=page.resolve().as_uri())
+        self.call("Page.navigate", url=page if isinstance(page, str) else page.resolve().as_uri())
         while not self.loaded:
             self._next("the page to load")
         self.run("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
@@ -107,6 +107,13 @@ class Browser:
         text = {"text": key} if len(key) == 1 else {}
         self.call("Input.dispatchKeyEvent", type="keyDown", key=key, **text)
         self.call("Input.dispatchKeyEvent", type="keyUp", key=key)
+
+    def press_button(self, key: str) -> None:
+        """Press Enter or the space bar on what has the focus, as a person does."""
+        code = {"Enter": (13, "\r"), " ": (32, " ")}[key]
+        named = {"key": key, "code": key if key == "Enter" else "Space", "windowsVirtualKeyCode": code[0]}
+        self.call("Input.dispatchKeyEvent", type="keyDown", text=code[1], **named)
+        self.call("Input.dispatchKeyEvent", type="keyUp", **named)
 
     def picture(self, out: Path, *, top: float = 0, height: float | None = None) -> None:
         """A PNG of the page from `top`, in page coordinates."""

@@ -214,7 +214,7 @@ def test_page_says_what_was_gained(tmp_path: Path) -> None:
     assert f"6.1{TIMES} the steps per second of PyTorch DDP" in page.text
     sections = [attributes["id"] for name, attributes in page.elements if name == "section"]
     assert sections == [
-        "comparison", "learning", "breakdown", "overlap", "timeline", "network", "plan", "prediction", "traffic", "facts",
+        "comparison", "learning", "breakdown", "overlap", "timeline", "network", "plan", "prediction", "traffic", "usage", "facts",
     ]  # fmt: skip
 
 

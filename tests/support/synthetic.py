@@ -52,6 +52,8 @@ def write_trace(directory: Path, shape: SyntheticRun = SyntheticRun(), *, compar
         (directory / f"rank-{rank}.hktrace").write_bytes(head + b"".join(records))
         readings = [{"at_ns": at_ns, "offset_ns": offset_ns, "error_ns": 90_000} for at_ns in (0, 10**12)]
         (directory / f"clock-{rank}.jsonl").write_text("\n".join(map(json.dumps, readings)) + "\n")
+        looks = [_usage(at_s, rank) for at_s in (0.0, 1.0, 5.0, 20.0)]
+        (directory / f"usage-{rank}.jsonl").write_text("\n".join(map(json.dumps, looks)) + "\n")
         metrics = [_metric(step, rank, steps, chance) for step in range(shape.steps)]
         (directory / f"metrics-{rank}.jsonl").write_text("\n".join(map(json.dumps, metrics)) + "\n")
     if comparison:
@@ -133,6 +135,14 @@ def _records(
     return out
 
 
+def _usage(at_s: float, rank: int) -> dict[str, float]:
+    """A process that grows to 1.2 GB by its fifth second and gives some back, and keeps half a core more busy with each rank."""
+    most = int(4e8 + 8e8 * min(1.0, at_s / 5)) + rank * 1_000_000
+    resident = most if at_s <= 5 else most - 100_000_000
+    busy = 3.0 + at_s * (1 + rank / 2)
+    return {"at_s": at_s, "resident_bytes": resident, "most_bytes": most, "processor_s": busy, "cores": 8}
+
+
 def _metric(step: int, rank: int, steps: list[dict[str, Any]], chance: random.Random) -> dict[str, float]:
     time_s = (steps[step]["waited"] + 6 * MS - steps[0]["start"]) / 1e9
     return {"step": step, "time_s": time_s, "loss": _loss(step, chance) + rank * 0.004}
@@ -158,6 +168,7 @@ def run_info(shape: SyntheticRun) -> dict[str, Any]:
     cross = [[a, b] for a in range(count) for b in range(count) if shape.racks[a] != shape.racks[b]]
     return {
         "clocks": list(range(count)),
+        "versions": {"Hocket": "0.1.0", "Python": "3.12.3", "torch": "2.9.0", "Linux": "6.1.0 x86_64"},
         "version": 1,
         "world": count,
         "hosts": list(shape.hosts),

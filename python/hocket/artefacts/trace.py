@@ -1,5 +1,5 @@
 """Traces of runs: a directory with `run.json`, `changes.jsonl`, `rank-N.hktrace`, `metrics-N.jsonl`,
-`clock-N.jsonl`, `turns-N.json`, `exchanges.jsonl`.
+`clock-N.jsonl`, `usage-N.jsonl`, `turns-N.json`, `exchanges.jsonl`.
 
 Record files are written by the executors (`crates/trace`, whose `layout.rs` says what lies where): a header, then records of one
 size, little-endian. A file that a crash cut off is read as far as it goes. NumPy is loaded when records are read.
@@ -105,7 +105,8 @@ class Roles(Struct, frozen=True, kw_only=True):
 
 
 class RunInfo(Struct, frozen=True, kw_only=True):
-    """Description of a run: `hosts[rank]` is the host of each rank, `clocks[rank]` the rank whose `clock-N.jsonl` is of its clock.
+    """Description of a run: `hosts[rank]` is the host of each rank, `clocks[rank]` the rank whose `clock-N.jsonl` is of its clock,
+    `versions` those of what rank 0 runs on, by name.
 
     If all ranks have one clock, or `clocks` is empty, nothing has to be aligned.
     """
@@ -121,6 +122,7 @@ class RunInfo(Struct, frozen=True, kw_only=True):
     programs: tuple[LoadedProgram, ...] = ()
     roles: Roles | None = None
     clocks: tuple[int, ...] = ()
+    versions: dict[str, str] = {}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -52,7 +52,17 @@ Found = TypeVar("Found")
     "--unit", type=click.Choice(["s", "ms", "us"]), default="s", show_default=True, help="Of --matrix."
 )
 @cluster_option("Cluster file (TOML) of `hocket probe`, or written by hand.")
-@file_option("--topology", "topology_path", text="AWS instance topology (JSON) or SLURM's topology.conf.")
+@file_option(
+    "--topology",
+    "topology_path",
+    text="AWS instance topology (JSON), nodes of Kubernetes (JSON) or SLURM's topology.conf.",
+)
+@click.option(
+    "--labels",
+    type=click.STRING,
+    metavar="LABEL,...",
+    help="Labels of Kubernetes' nodes, from the top down.  [default: region and zone]",
+)
 @hosts_option("Hosts file, `NAME [slots=N]` a line, or hosts: the given order, and slots.")
 @click.option("--skip-unreachable", is_flag=True, help="Leave out hosts that nobody reaches.")
 @algorithm_option(ALGORITHMS, "ring", "Of the collective; `auto`: the one that costs least, with its order.")
@@ -131,6 +141,7 @@ def command(
     unit: str,
     cluster_path: Path | None,
     topology_path: Path | None,
+    labels: str | None,
     hosts: Path | None,
     skip_unreachable: bool,
     algorithm: Algorithm,
@@ -173,6 +184,7 @@ def command(
         unit=unit,
         cluster_path=cluster_path,
         topology_path=topology_path,
+        labels=labels,
         hosts=hosts,
         skip=skip_unreachable,
     )
@@ -242,6 +254,7 @@ def _given(
     unit: str,
     cluster_path: Path | None,
     topology_path: Path | None,
+    labels: str | None,
     hosts: Path | None,
     skip: bool,
 ) -> Matrix:
@@ -249,6 +262,8 @@ def _given(
         raise click.UsageError("one of --matrix, --cluster and --topology says what the network is like")
     if bandwidth_path is not None and matrix_path is None:
         raise click.UsageError("--bandwidth-matrix is for --matrix; a cluster has its own rates")
+    if labels is not None and topology_path is None:
+        raise click.UsageError("--labels are those of the nodes in --topology")
     listed = hosts_file.read(hosts) if hosts else None
     names = [host.name for host in listed] if listed else None
     if cluster_path is not None:
@@ -256,7 +271,7 @@ def _given(
             raise click.UsageError("--hosts is for --matrix and --topology; a cluster has its own hosts")
         return of_cluster(files.read(cluster_path, Cluster), skip_unreachable=skip)
     if topology_path is not None:
-        found = topology.read(topology_path, names)
+        found = topology.read(topology_path, names, labels.split(",") if labels else None)
     elif matrix_path is not None:
         found = matrix.read_csv(
             matrix_path, bandwidth=bandwidth_path, unit=unit, hosts=names, skip_unreachable=skip

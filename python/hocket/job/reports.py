@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from hocket.job.dumps.failing import Failing
 from hocket.job.live.alarm import Alarm
-from hocket.job.live.files import LiveJob
+from hocket.job.live.files import LiveJob, traced
 from hocket.job.live.observer import Observer
 from hocket.job.live.publisher import Publisher
 from hocket.job.live.status import Reporter
@@ -79,6 +79,7 @@ def _entry(job: Job, generation: int) -> LiveJob:
         secret=job.secret.hex(),
         command=tuple(sys.argv),
         generation=generation,
+        trace=traced(job.settings.trace),
     )
 
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from hocket.errors import UsageError
 from hocket.job.live.alarm import Alarm
 from hocket.job.live.endpoint import Endpoint
-from hocket.job.live.files import SUFFIX, LiveJob, kept, newest
+from hocket.job.live.files import SUFFIX, LiveJob, kept, newest, traced
 from hocket.job.live.observer import Observer
 from hocket.job.store.server import Server
 from hocket.members.coordination import Coordination
@@ -44,7 +44,14 @@ def observed(
 
     UsageError, RendezvousError: metrics cannot be served there.
     """
-    job = LiveJob(process=os.getpid(), launches=True, store=store, secret=secret, command=tuple(command))
+    job = LiveJob(
+        process=os.getpid(),
+        launches=True,
+        store=store,
+        secret=secret,
+        command=tuple(command),
+        trace=traced(settings.trace),
+    )
     try:
         stack.enter_context(kept(f"{job.process}-{store.rpartition(':')[2]}", job, SUFFIX))
     except (OSError, UsageError) as error:

@@ -26,6 +26,7 @@ from hocket.job.clock import ClockLog
 from hocket.job.host import Host
 from hocket.job.meeting import Publish
 from hocket.job.rendezvous import LINGER_S, Job, join
+from hocket.job.usage import UsageLog
 from hocket.libraries.service import Service
 from hocket.members.arrival import arrive
 from hocket.members.member_messages import Regroup
@@ -136,8 +137,8 @@ class Process:
             self._engine = self.everyone.engine(
                 elastic=self.elastic, trace=self._trace, connect_timeout_s=connect_s
             )
-            if self.generation == 0:
-                self._log_clock()
+            if self.generation == 0 and self._settings.trace is not None:
+                self._log_beside(Path(self._settings.trace))
         return self._engine
 
     @property
@@ -236,11 +237,12 @@ class Process:
             return None
         return Path(self._settings.trace) / f"generation-{self.generation}"
 
-    def _log_clock(self) -> None:
-        """Log the clock: if a trace is written and ranks have several clocks, the lowest rank of each clock reads it."""
+    def _log_beside(self, trace: Path) -> None:
+        """Log memory and processor use, and the clock: where ranks have several clocks, the lowest rank of each reads it."""
         job = self.everyone
-        if job.settings.trace is not None and len(set(job.clocks)) > 1 and job.clocks[job.rank] == job.rank:
-            self.also_close(ClockLog(job.store, Path(job.settings.trace), job.rank).close)
+        self.also_close(UsageLog(trace, job.rank).close)
+        if len(set(job.clocks)) > 1 and job.clocks[job.rank] == job.rank:
+            self.also_close(ClockLog(job.store, trace, job.rank).close)
 
     def train_among(self, workers: int, does: Literal["serve", "help"]) -> None:
         """Train on this rank; `does`: what ranks from `workers` on do, if there are any."""

@@ -21,6 +21,25 @@ AWS = {
         for index in range(8)
     ]
 }
+RACK = "example.com/rack"
+NODES = {
+    "kind": "List",
+    "items": [
+        {
+            "kind": "Node",
+            "metadata": {
+                "name": f"n{index}",
+                "labels": {
+                    topology.REGION_AND_ZONE[0]: "r",
+                    topology.REGION_AND_ZONE[1]: f"z{index % 2}",
+                    RACK: f"k{index % 4}",
+                },
+            },
+        }
+        for index in range(8)
+    ],
+}
+"""Nodes in two zones of two racks each, dealt out in turn."""
 SLURM = """\
 # written by a tool
 SwitchName=s1 Nodes=node[01-02],node07
@@ -79,9 +98,37 @@ def test_lists_are_those_of_slurm(tmp_path: Path, lines: str, found: dict[str, l
     assert groups == ({frozenset(hosts) for hosts in found.values()} if len(found) > 1 else set())
 
 
+def test_labels_of_nodes_are_levels_from_the_top_down(tmp_path: Path) -> None:
+    """Broken: an order would cross zones, or racks, more often than it must."""
+    path = tmp_path / "nodes.json"
+    path.write_text(json.dumps(NODES))
+    zones = topology.read(path)
+    racks = topology.read(path, labels=[topology.REGION_AND_ZONE[1], RACK])
+    assert zones.latency_s[0][2] == zones.latency_s[0][4] < zones.latency_s[0][1]
+    assert racks.latency_s[0][4] < racks.latency_s[0][2] < racks.latency_s[0][1]
+    order = [racks.hosts[at] for at in solve(racks, Request(algorithm="ring")).order]
+    places = [(int(name[1:]) % 2, int(name[1:]) % 4) for name in order]
+    assert sum(a != b for a, b in zip(places, places[1:] + places[:1], strict=True)) == 4, (
+        "each rack is left once"
+    )
+
+
+def test_a_node_without_the_label_is_named(tmp_path: Path) -> None:
+    """Broken: a node that nobody has labelled would stand in a rack of its own."""
+    path = tmp_path / "nodes.json"
+    path.write_text(json.dumps(NODES))
+    with pytest.raises(ArtefactError, match=r"node `n0` has no label no\.such/label\nhint: name the labels"):
+        topology.read(path, labels=[RACK, "no.such/label"])
+    with pytest.raises(ArtefactError, match="which tells none nearer than another"):
+        topology.read(path, labels=[topology.REGION_AND_ZONE[0]])
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
+        ('{"items": []}', "there are no nodes"),
+        ('{"items": [{"kind": "Pod", "metadata": {"name": "a", "labels": {}}}]}', "item 1 is no node"),
+        (json.dumps({"items": [NODES["items"][0]] * 2}), "`n0` is there twice"),
         ("{", "damaged or truncated"),
         ("{}", "no `Instances`"),
         ('{"Instances": [{"InstanceId": "i"}]}', "instance 1 has no"),

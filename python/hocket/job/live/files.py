@@ -34,6 +34,7 @@ class LiveJob(msgspec.Struct, frozen=True, kw_only=True):
         secret: the job's.
         command: of the script, or of the launcher.
         generation: number of times that the ranks of an elastic job have met anew; they report at the last one's store.
+        trace: absolute path of its trace directory; "": it writes none.
     """
 
     process: int
@@ -42,9 +43,15 @@ class LiveJob(msgspec.Struct, frozen=True, kw_only=True):
     secret: str
     command: tuple[str, ...]
     generation: int = 0
+    trace: str = ""
 
     def __str__(self) -> str:
         return f"{self.process}: {shlex.join(self.command)}"
+
+
+def traced(directory: str | Path | None) -> str:
+    """Return the `trace` of a job whose setting that is."""
+    return "" if directory is None else str(Path(directory).resolve())
 
 
 @contextlib.contextmanager

@@ -1,10 +1,11 @@
 """A cloud's own tree of switches in place of measurements: the lower their common switch, the nearer are two hosts.
 
-Two forms are supported: the answer of AWS' `aws ec2 describe-instance-topology` (`Instances`, each with `InstanceId`
-and
-`NetworkNodes` from the top down, https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_DescribeInstanceTopology.html), and
-SLURM's `topology.conf` of trees, which NVIDIA's Topograph writes for all clouds
-(https://github.com/NVIDIA/topograph/blob/main/docs/engines/slurm.md, https://slurm.schedmd.com/topology.conf.html).
+Three forms are supported: the answer of AWS' `aws ec2 describe-instance-topology` (`Instances`, each with `InstanceId` and
+`NetworkNodes` from the top down, https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_DescribeInstanceTopology.html),
+the nodes of a Kubernetes cluster with their labels (`kubectl get nodes -o json`,
+https://kubernetes.io/docs/reference/labels-annotations-taints/), and SLURM's `topology.conf` of trees, which NVIDIA's Topograph
+writes for all clouds (https://github.com/NVIDIA/topograph/blob/main/docs/engines/slurm.md,
+https://slurm.schedmd.com/topology.conf.html).
 """
 
 from __future__ import annotations
@@ -31,16 +32,21 @@ HOSTS_MAX = 1 << 12
 """Limit on hosts: a matrix of more takes minutes and gigabytes."""
 
 
-def read(path: Path, hosts: Sequence[str] | None = None) -> Matrix:
+REGION_AND_ZONE = ("topology.kubernetes.io/region", "topology.kubernetes.io/zone")
+"""Labels that Kubernetes knows, from the top down. Those of racks and switches are each cluster's own."""
+
+
+def read(path: Path, hosts: Sequence[str] | None = None, labels: Sequence[str] | None = None) -> Matrix:
     """Latencies by the height of the lowest switch that two hosts share; in the order of `hosts`, or of the file.
 
-    Raises ArtefactError when the file is neither form, or lacks a host.
+    `labels`: of Kubernetes' nodes, from the top down; None: REGION_AND_ZONE. Raises ArtefactError when the file is no form of
+    them, or lacks a host or a label.
     """
     try:
         text = text_of(path)
     except (OSError, ValueError) as error:
         raise ArtefactError(f"{path} cannot be read: {unreadable(error)}") from None
-    paths = _aws(path, text) if text.lstrip().startswith(("{", "[")) else _slurm(path, text)
+    paths = _json(path, text, labels) if text.lstrip().startswith(("{", "[")) else _slurm(path, text)
     if hosts is not None:
         missing = [host for host in hosts if host not in paths]
         if missing:
@@ -66,11 +72,46 @@ def _levels(one: tuple[str, ...], other: tuple[str, ...]) -> int:
     return max(len(one), len(other)) - shared
 
 
-def _aws(path: Path, text: str) -> dict[str, tuple[str, ...]]:
+def _json(path: Path, text: str, labels: Sequence[str] | None) -> dict[str, tuple[str, ...]]:
     try:
         tree: Any = typed.of_json(text.encode())
     except MALFORMED as error:
         raise ArtefactError(f"{path} is damaged or truncated: {why(error)}") from None
+    if isinstance(tree, dict) and "items" in tree:
+        return _kubernetes(path, tree["items"], REGION_AND_ZONE if labels is None else labels)
+    return _aws(path, tree)
+
+
+def _kubernetes(path: Path, items: Any, labels: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    paths: dict[str, tuple[str, ...]] = {}
+    for index, item in enumerate(items if isinstance(items, list) else ()):
+        metadata = item.get("metadata") if isinstance(item, dict) and item.get("kind") == "Node" else None
+        name = metadata.get("name") if isinstance(metadata, dict) else None
+        own = metadata.get("labels") if isinstance(metadata, dict) else None
+        if not isinstance(name, str) or not isinstance(own, dict):
+            raise ArtefactError(
+                f"{path}: item {index + 1} is no node with labels\nhint: kubectl get nodes -o json"
+            )
+        missing = [label for label in labels if not isinstance(own.get(label), str) or not own[label]]
+        if missing:
+            raise ArtefactError(
+                f"{path}: node `{name}` has no label {', '.join(missing)}\n"
+                "hint: name the labels that all nodes have, from the top down: --labels LABEL,..."
+            )
+        if name in paths:
+            raise ArtefactError(f"{path}: node `{name}` is there twice")
+        paths[name] = tuple(own[label] for label in labels)
+    if not paths:
+        raise ArtefactError(f"{path}: there are no nodes\nhint: kubectl get nodes -o json")
+    if len(set(paths.values())) == 1 and len(paths) > 1:
+        raise ArtefactError(
+            f"{path}: all {len(paths)} nodes have the same {', '.join(labels)}, which tells none nearer than another\n"
+            "hint: name a label of racks or switches: --labels LABEL,...; or measure, by `hocket probe`"
+        )
+    return paths
+
+
+def _aws(path: Path, tree: Any) -> dict[str, tuple[str, ...]]:
     instances = tree.get("Instances") if isinstance(tree, dict) else None
     if not isinstance(instances, list) or not instances:
         raise ArtefactError(

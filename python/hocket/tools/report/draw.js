@@ -12,16 +12,21 @@ const hocket = {
     return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
   },
 
-  /** Calls `draw` now, when the element's width changes, and when the colour scheme does. */
+  /** Calls `draw` now, when the element's width changes, and when the colour scheme does, until the element leaves the page. */
   keepDrawn(element, draw) {
+    const scheme = matchMedia("(prefers-color-scheme: dark)");
     let width = -1;
-    new ResizeObserver(() => {
-      if (element.clientWidth !== width) {
+    const observer = new ResizeObserver(() => {
+      if (!element.isConnected) {
+        observer.disconnect();
+        scheme.removeEventListener("change", draw);
+      } else if (element.clientWidth !== width) {
         width = element.clientWidth;
         draw();
       }
-    }).observe(element);
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+    });
+    observer.observe(element);
+    scheme.addEventListener("change", draw);
   },
 
   /** Round numbers that divide [low, high] into about `count` parts. */

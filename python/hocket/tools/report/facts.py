@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from itertools import starmap
 
 from hocket import __version__
 from hocket.tools.report import quantity
@@ -27,7 +28,10 @@ def section(material: Material) -> Section:
         "Model": _model(material),
         "Records": f"{sum(map(len, material.records)):,}",
         "Clocks": _clocks(material),
-        "Versions": f"trace format {run.version}, report by Hocket {__version__}",
+        "Versions": ", ".join(
+            (*starmap("{} {}".format, run.versions.items()), f"trace format {run.version}")
+        ),
+        "Report by": f"Hocket {__version__}",
     }
     items = [tag("div", tag("dt", name), tag("dd", value)) for name, value in entries.items() if value]
     numbers = {
@@ -35,6 +39,7 @@ def section(material: Material) -> Section:
         "started_at": run.started_at,
         "world": run.world,
         "hosts": run.hosts,
+        "versions": run.versions,
         "clock_errors_ns": material.clock_errors_ns,
     }
     return Section("facts", "What exactly was run?", tag("dl", *items, class_="facts"), numbers=numbers)

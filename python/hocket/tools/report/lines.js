@@ -1,7 +1,7 @@
 // Loss over steps and over seconds: an SVG line per strategy, with the values under the pointer or the arrow keys.
 "use strict";
 
-(() => {
+hocket.learning = () => {
   const series = hocket.data("learning-data");
   if (!series) return;
   const RIGHT = 12, TOP = 12, BOTTOM = 36;
@@ -113,4 +113,5 @@
   for (const host of document.querySelectorAll("[data-line]")) {
     chart(host, host.dataset.line === "steps" ? 0 : 2, host.dataset.line);
   }
-})();
+};
+hocket.learning();

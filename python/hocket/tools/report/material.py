@@ -22,6 +22,7 @@ from hocket.artefacts.goodput import Goodput
 from hocket.artefacts.members_change import MembersChange
 from hocket.artefacts.plan import Candidate
 from hocket.artefacts.trace import RUN_FILE, RankRecords, RunInfo, metrics_file, records_file
+from hocket.artefacts.usage import Usage, read_usage
 from hocket.errors import ArtefactError
 from hocket.tools.report.markup import NAME_CHARACTERS_MAX, clipped
 
@@ -88,11 +89,14 @@ class Material:
     records: tuple[Records, ...]
     clock_errors_ns: tuple[float | None, ...]
     metrics: tuple[tuple[dict[str, Any], ...], ...]
+    usage: tuple[tuple[Usage, ...], ...]
     comparison: Comparison | None
     changes: tuple[Change, ...]
     members_changes: tuple[MembersChange, ...]
     goodput: Goodput | None
     notes: tuple[str, ...]
+    runs: bool = False
+    """True if the job runs: its latest steps are of interest, and what ends in the middle of a record goes on there."""
 
     def of_kind(self, rank: int, kind: int) -> Records:
         """Return the records of one kind of one rank, by start."""
@@ -129,8 +133,8 @@ class Material:
         return tuple(merged.values())
 
 
-def load(directory: Path) -> Material:
-    """Read a trace directory; if a file is truncated, whole records are used, and `notes` reports it.
+def load(directory: Path, *, runs: bool = False) -> Material:
+    """Read a trace directory; if a file is truncated, whole records are used, and `notes` reports it, unless the job still `runs`.
 
     Raises ArtefactError: no such directory, `run.json` missing or invalid, a file of a newer version.
     """
@@ -155,8 +159,8 @@ def load(directory: Path) -> Material:
         clock_errors_ns.append(own.clock_error_ns)
         if own.missing:
             missing.append(rank)
-        notes += _not_whole(records_file(directory, rank).name, own)
-        metrics.append(_metrics(metrics_file(directory, rank), notes))
+        notes += _not_whole(records_file(directory, rank).name, own, runs=runs)
+        metrics.append(_metrics(metrics_file(directory, rank), notes, runs=runs))
     if missing:
         notes.append(f"No records of rank {', '.join(map(str, missing))}: rank-N.hktrace is missing.")
     return Material(
@@ -165,18 +169,20 @@ def load(directory: Path) -> Material:
         tuple(records),
         tuple(clock_errors_ns),
         tuple(metrics),
+        tuple(read_usage(directory, rank) for rank in range(run.world)),
         _comparison(directory / "comparison.json"),
         read.changes(),
         read.members_changes(),
         read.goodput(),
         tuple(notes),
+        runs,
     )
 
 
-def _not_whole(name: str, own: RankRecords) -> list[str]:
+def _not_whole(name: str, own: RankRecords, *, runs: bool) -> list[str]:
     """Return a sentence for each incomplete part."""
     notes = []
-    if own.truncated:
+    if own.truncated and not runs:
         notes.append(f"{name} is truncated: its {len(own.records)} whole records are shown.")
     notes += [f"{name} {limit}." for limit in own.limits]
     if own.dropped and own.end == "whole":
@@ -191,15 +197,18 @@ def number(value: object) -> float | None:
     return float(value)
 
 
-def _metrics(path: Path, notes: list[str]) -> tuple[dict[str, Any], ...]:
+def _metrics(path: Path, notes: list[str], *, runs: bool) -> tuple[dict[str, Any], ...]:
     """Return the objects of a metrics file up to the first line that is not one."""
     if not path.exists():
         return ()
     rows = []
-    for position, line in enumerate(path.read_bytes().splitlines(), 1):
+    lines = path.read_bytes().splitlines()
+    for position, line in enumerate(lines, 1):
         try:
             rows.append(typed.of_json(line.replace(b"NaN", b"null"), dict[str, Any]))
         except MALFORMED:
+            if runs and position == len(lines):
+                break
             notes.append(
                 f"{path.name}: line {position} is not whole; the {len(rows)} steps before it are shown."
             )

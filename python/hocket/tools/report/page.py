@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from hocket.tools.report import (
     search,
     timeline,
     traffic,
+    usage,
 )
 from hocket.tools.report.markup import Html, joined, tag
 from hocket.tools.report.material import Material, load
@@ -35,6 +37,16 @@ from hocket.tools.report.spans import SPANS_MAX
 # Opens at once from a slow disk or an issue's attachment; every section has its own limit below this one.
 PAGE_BYTES_MAX = 2_000_000
 SCRIPTS = ("draw.js", "lines.js", "timeline.js")
+REFRESH_UNSCRIPTED_S = 5
+
+
+@dataclass(frozen=True)
+class Live:
+    """What a page has of a running job: a sentence on it, whether it `runs` (else the page is final), and what its ranks do now."""
+
+    words: str
+    runs: bool
+    now: Section | None
 
 
 def build(trace_dir: str | Path, out_path: str | Path | None = None) -> Path:
@@ -73,42 +85,71 @@ def numbers(trace_dir: str | Path) -> dict[str, Any]:
     return found
 
 
-def render(material: Material) -> Html:
+def render(material: Material, live: Live | None = None) -> Html:
     """Return the whole page as text, with as much of the timeline as PAGE_BYTES_MAX leaves room for."""
     for spans_max in (SPANS_MAX, SPANS_MAX // 4, 0):
-        page = _page(material, _sections(material, spans_max))
+        sections = _sections(material, spans_max)
+        if live is not None and live.now is not None:
+            sections = [live.now, *sections]
+        page = _page(headline.header(material), sections, live)
         if len(page.encode()) <= PAGE_BYTES_MAX:
             return page
     raise ArtefactError(f"{material.directory}: texts beyond {PAGE_BYTES_MAX} bytes\nhint: shorten its names")
 
 
-def _page(material: Material, sections: list[Section]) -> Html:
-    body = joined(
-        (
-            headline.header(material),
-            _contents(sections),
-            tag("main", *(section.html() for section in sections)),
-        )
-    )
-    style, script = _inline(("style.css",)), _inline(SCRIPTS)
+def without_trace(live: Live) -> Html:
+    """Return the page of a running job that has no trace yet, or none that can be read."""
+    header = tag("header", tag("p", "Hocket report", class_="kicker"), tag("h1", "Nothing is recorded yet"))
+    return _page(header, [] if live.now is None else [live.now], live)
+
+
+def _page(header: Html, sections: list[Section], live: Live | None) -> Html:
+    parts = (header, _contents(sections), tag("main", *(section.html() for section in sections)))
+    body = joined(parts if live is None else (_status(live), *parts))
+    style, script = _inline(("style.css",)), _inline(SCRIPTS if live is None else (*SCRIPTS, "live.js"))
     return joined(
         (
             Html("<!doctype html>\n"),
-            tag("html", _head(style, script), tag("body", body, tag("script", Html(script))), lang="en"),
+            tag(
+                "html", _head(style, script, live), tag("body", body, tag("script", Html(script))), lang="en"
+            ),
         )
     )
 
 
-def _head(style: str, script: str) -> Html:
-    """Return the page's head: no address may be loaded and only this page's own script may run, whatever the data holds."""
+def _status(live: Live) -> Html:
+    """Return the line on the job. Readers may stop the page's changes (WCAG 2.2, 2.2.2)."""
+    pause = tag("button", "Pause", type="button", id="live-pause", aria_pressed="false")
+    return tag(
+        "div",
+        tag("p", live.words, id="live-words", role="status"),
+        pause if live.runs else "",
+        class_="live",
+        id="live",
+        data_runs="yes" if live.runs else None,
+    )
+
+
+def _head(style: str, script: str, live: Live | None) -> Html:
+    """Return the page's head: no address may be loaded and only this page's own script may run, whatever the data holds.
+
+    A live page may ask the server from which it came.
+    """
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
+    refresh: Html | str = ""
+    if live is not None:
+        policy += "; connect-src 'self'"
+        if live.runs:
+            again = Html(f'<meta http-equiv="refresh" content="{REFRESH_UNSCRIPTED_S}">')
+            refresh = tag("noscript", again)
     return tag(
         "head",
         tag("meta", charset="utf-8"),
         Html(f'<meta http-equiv="Content-Security-Policy" content="{policy}">'),
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
         tag("meta", name="color-scheme", content="light dark"),
+        refresh,
         tag("title", "Hocket report"),
         tag("style", Html(style)),
     )
@@ -136,6 +177,7 @@ def _sections(material: Material, spans_max: int) -> list[Section]:
         plan.section(material),
         prediction.section(material),
         traffic.section(material),
+        usage.section(material),
         facts.section(material),
     )
     told = [section for section in found if section is not None]

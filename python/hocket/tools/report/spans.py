@@ -1,4 +1,4 @@
-"""Choice of the timeline's spans: a few steps from the middle of the run, reduced until they fit the page.
+"""Choice of the timeline's spans: a few steps from the middle of the run, or the latest while it runs, cut until they fit a page.
 
 The choice is reduced in this order: the sends within buckets, then steps, then ranks; never single spans, so everything drawn is
 complete. Arrays are counted first, and only what is drawn becomes Python objects.
@@ -31,6 +31,8 @@ SPANS_MAX = 20_000
 STEPS_MAX = 6
 # Ranks shown, chosen evenly: a screen of lanes each.
 RANKS_MAX = 16
+# Of more ranks than the first number, the second are drawn until the reader asks for all.
+RANKS_UNFOLDED_MAX, RANKS_FOLDED = 6, 4
 KINDS = {FORWARD: 0, BACKWARD: 1, WAIT: 2, OPTIMIZER: 3, INSTANCE: 4, SEND: 5, UPDATE: 6}
 ON_LINK = 7
 """Kind of a send, where each link has a lane of its own."""
@@ -47,7 +49,7 @@ class Choice:
 
 def choose(material: Material, spans_max: int) -> Choice | None:
     """Return the largest choice of at most `spans_max` spans; None without steps, or if a single step has more."""
-    steps = _middle(material)
+    steps = _chosen_steps(material)
     if not steps:
         return None
     choice = Choice(steps, _spread(material.ranks), sends=True)
@@ -63,8 +65,8 @@ def choose(material: Material, spans_max: int) -> Choice | None:
     return choice
 
 
-def island(material: Material, choice: Choice) -> dict[str, Any]:
-    """Return the data for `timeline.js`; times in µs since the first step shown."""
+def island(material: Material, choice: Choice, late: int | None = None) -> dict[str, Any]:
+    """Return the data for `timeline.js`; times in µs since the first step shown. `late`: the rank that the others wait for."""
     ranks = [_lanes(material, rank, choice) for rank in choice.ranks]
     programs = {span[2] for lanes in ranks for span in lanes["spans"]}
     peers = {span[3] for lanes in ranks for span in lanes["spans"]} - {-1}
@@ -79,7 +81,16 @@ def island(material: Material, choice: Choice) -> dict[str, Any]:
         },
         "hosts": {str(peer): material.host(peer) for peer in sorted(peers)},
         "generations": generations_of(material),
+        "folded": list(folded(choice, late)),
     }
+
+
+def folded(choice: Choice, late: int | None) -> tuple[int, ...]:
+    """Return the ranks that are drawn before the reader asks for all: a screen of them, with the one that the others wait for."""
+    if len(choice.ranks) <= RANKS_UNFOLDED_MAX:
+        return choice.ranks
+    first = choice.ranks[:RANKS_FOLDED]
+    return (*first[:-1], late) if late in choice.ranks and late not in first else first
 
 
 def generations_of(material: Material) -> bool:
@@ -88,8 +99,9 @@ def generations_of(material: Material) -> bool:
     return plan is not None and bool(plan.schedule.turns)
 
 
-def _middle(material: Material) -> tuple[tuple[int, int, int], ...]:
-    """Return consecutive steps in the middle of the run, each from its first rank's start to its last rank's end."""
+def _chosen_steps(material: Material) -> tuple[tuple[int, int, int], ...]:
+    """Return consecutive steps in the middle of the run, or the latest of one that still runs, each from its first rank's start to
+    its last rank's end."""
     found: dict[int, tuple[int, int]] = {}
     for rank in material.ranks:
         marks = material.of_kind(rank, STEP)
@@ -98,7 +110,7 @@ def _middle(material: Material) -> tuple[tuple[int, int, int], ...]:
             known = found.get(step, (start, end))
             found[step] = (min(known[0], start), max(known[1], end))
     steps = sorted(found)
-    first = max(0, (len(steps) - STEPS_MAX) // 2)
+    first = max(0, len(steps) - STEPS_MAX) if material.runs else max(0, (len(steps) - STEPS_MAX) // 2)
     return tuple((step, *found[step]) for step in steps[first : first + STEPS_MAX])
 
 

@@ -2,7 +2,7 @@
 // A span is [lane, kind, program, peer, bytes, ready, start, end, generation], times in µs since the first step shown.
 "use strict";
 
-(() => {
+hocket.timeline = () => {
   const view = document.getElementById("timeline-view");
   const told = hocket.data("timeline-data");
   if (!view || !told) return;
@@ -15,13 +15,18 @@
   const GENERATION_COLOURS = Array.from({ length: GENERATIONS }, (_, each) => `s${each}`);
   let from, to, width, picked = null;
 
-  let height = AXIS;
-  for (const rank of told.ranks) {
-    rank.top = height + HEAD;
-    height = rank.top + rank.lanes * (LANE + GAP) + BELOW;
+  let ranks, height, spans, bars;
+  /** Gives the ranks that are drawn their places: all, or those of a folded timeline. */
+  function place() {
+    ranks = hocket.unfolded ? told.ranks : told.ranks.filter((rank) => told.folded.includes(rank.rank));
+    height = AXIS;
+    for (const rank of ranks) {
+      rank.top = height + HEAD;
+      height = rank.top + rank.lanes * (LANE + GAP) + BELOW;
+    }
+    spans = ranks.flatMap((rank) => rank.spans.map((span) => ({ rank, span })));
+    bars = spans.filter((s) => s.span[KIND] !== 5).sort((a, b) => a.rank.rank - b.rank.rank || a.span[START] - b.span[START]);
   }
-  const spans = told.ranks.flatMap((rank) => rank.spans.map((span) => ({ rank, span })));
-  const bars = spans.filter((s) => s.span[KIND] !== 5).sort((a, b) => a.rank.rank - b.rank.rank || a.span[START] - b.span[START]);
 
   const px = (us) => INSET + ((us - from) / (to - from)) * (width - 2 * INSET);
   const us = (x) => from + ((x - INSET) / (width - 2 * INSET)) * (to - from);
@@ -39,7 +44,7 @@
     pen.clearRect(0, 0, width, height);
     pen.textBaseline = "middle";
     axis(pen, colours);
-    for (const rank of told.ranks) {
+    for (const rank of ranks) {
       pen.fillStyle = colours.ink;
       pen.font = "600 12px system-ui, sans-serif";
       pen.fillText(`rank ${rank.rank}`, INSET + 6, rank.top - 12);
@@ -203,17 +208,17 @@
   });
 
   const held = new Map();
-  const place = (event) => {
+  const point = (event) => {
     const edge = canvas.getBoundingClientRect();
     return [event.clientX - edge.left, event.clientY - edge.top];
   };
   canvas.addEventListener("pointerdown", (event) => {
-    held.set(event.pointerId, place(event));
+    held.set(event.pointerId, point(event));
     canvas.setPointerCapture(event.pointerId);
     canvas.classList.add("held");
   });
   canvas.addEventListener("pointermove", (event) => {
-    const [x, y] = place(event), before = held.get(event.pointerId);
+    const [x, y] = point(event), before = held.get(event.pointerId);
     if (!before) return show(under(x, y), x, y);
     const other = [...held].find(([id]) => id !== event.pointerId)?.[1];
     if (other) {
@@ -229,7 +234,7 @@
     canvas.addEventListener(ending, (event) => {
       held.delete(event.pointerId);
       canvas.classList.toggle("held", held.size > 0);
-      if (ending === "pointerup") show(under(...place(event)), ...place(event));
+      if (ending === "pointerup") show(under(...point(event)), ...point(event));
     });
   }
   canvas.addEventListener("pointerleave", () => show(null));
@@ -243,7 +248,7 @@
       if (sideways) {
         const moved = ((event.deltaX || event.deltaY) / width) * (to - from);
         look(from + moved, to + moved);
-      } else zoom(1.0015 ** event.deltaY, us(place(event)[0]));
+      } else zoom(1.0015 ** event.deltaY, us(point(event)[0]));
     },
     { passive: false },
   );
@@ -251,9 +256,26 @@
   for (const button of document.querySelectorAll("[data-zoom]")) {
     button.addEventListener("click", () => ({ in: () => zoom(0.6), out: () => zoom(1 / 0.6), fit: pickStep })[button.dataset.zoom]());
   }
+  const fold = document.getElementById("timeline-fold"), unfold = fold?.textContent;
+  function showFold() {
+    if (!fold) return;
+    fold.setAttribute("aria-expanded", String(Boolean(hocket.unfolded)));
+    fold.textContent = hocket.unfolded ? `Show ${told.folded.length} ranks` : unfold;
+  }
+  fold?.addEventListener("click", () => {
+    hocket.unfolded = !hocket.unfolded;
+    picked = null;
+    tip.hidden = true;
+    place();
+    showFold();
+    draw();
+  });
+  place();
+  showFold();
   picker.value = told.steps.length > 2 ? String(told.steps.length >> 1) : "all";
   [from, to] = [whole.from, whole.to];
   width = view.clientWidth;
   pickStep();
   hocket.keepDrawn(view, draw);
-})();
+};
+hocket.timeline();

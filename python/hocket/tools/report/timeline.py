@@ -5,7 +5,8 @@ from __future__ import annotations
 from hocket.tools.report.markup import Html, data, joined, tag
 from hocket.tools.report.material import STEP, Material
 from hocket.tools.report.section import Section, absent
-from hocket.tools.report.spans import SPANS_MAX, Choice, choose, generations_of, island
+from hocket.tools.report.spans import SPANS_MAX, Choice, choose, folded, generations_of, island
+from hocket.tools.report.step_parts import last_rank, step_times
 
 MINUS = "\u2212"
 NAME, QUESTION = "timeline", "What does each rank do, and when?"
@@ -26,19 +27,21 @@ def section(material: Material, spans_max: int = SPANS_MAX) -> Section:
             else "No steps were recorded in this trace."
         )
         return absent(NAME, QUESTION, why)
+    last = last_rank(material, step_times(material))
+    late = None if last is None else last.rank
     parts = (
         tag("p", _caption(material, choice)),
         tag(
             "ul", *_phase_keys(), *_bucket_keys(choice, generations=generations_of(material)), class_="legend"
         ),
-        _controls(choice),
+        _controls(choice, len(folded(choice, late))),
         _canvas(choice),
         tag("p", "", class_="spoken", id="timeline-spoken", aria_live="polite"),
         tag("p", HELP, class_="hint"),
         tag(
             "noscript", tag("p", "The timeline needs JavaScript; the medians above do not.", class_="absent")
         ),
-        data("timeline-data", island(material, choice)),
+        data("timeline-data", island(material, choice, late)),
     )
     return Section(NAME, QUESTION, joined(parts))
 
@@ -46,7 +49,7 @@ def section(material: Material, spans_max: int = SPANS_MAX) -> Section:
 def _caption(material: Material, choice: Choice) -> str:
     first, last = choice.steps[0][0], choice.steps[-1][0]
     steps = f"Step {first}" if first == last else f"Steps {first} to {last}"
-    words = f"{steps}, from the middle of the run, on one clock."
+    words = f"{steps}, {'the latest' if material.runs else 'from the middle of the run'}, on one clock."
     if len(choice.ranks) < len(material.ranks):
         words += f" {len(choice.ranks)} of {len(material.ranks)} ranks are shown."
     if not choice.sends:
@@ -76,7 +79,7 @@ def _bucket_keys(choice: Choice, *, generations: bool) -> list[Html]:
     return keys
 
 
-def _controls(choice: Choice) -> Html:
+def _controls(choice: Choice, drawn: int) -> Html:
     options = [tag("option", f"step {step}", value=index) for index, (step, _, _) in enumerate(choice.steps)]
     picker = tag("select", tag("option", "all shown", value="all"), *options, id="timeline-step")
     return tag(
@@ -85,6 +88,15 @@ def _controls(choice: Choice) -> Html:
         tag("button", MINUS, type="button", data_zoom="out", aria_label="Zoom out"),
         tag("button", "+", type="button", data_zoom="in", aria_label="Zoom in"),
         tag("button", "Fit", type="button", data_zoom="fit"),
+        tag(
+            "button",
+            f"Show all {len(choice.ranks)} ranks",
+            type="button",
+            id="timeline-fold",
+            aria_expanded="false",
+        )
+        if drawn < len(choice.ranks)
+        else "",
         class_="controls",
     )
 

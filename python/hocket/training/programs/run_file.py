@@ -12,6 +12,7 @@ from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.dtypes import ITEM_BYTES
 from hocket.artefacts.plan import Plan
 from hocket.artefacts.trace import LoadedProgram, RunInfo, write_run
+from hocket.job import usage
 from hocket.job.rendezvous import Job
 from hocket.job.trace_writes import TraceWrites
 from hocket.training.beside.spans import Spans
@@ -86,5 +87,6 @@ def run_info(
         plan=plan,
         cluster=cluster,
         clocks=job.clocks,
+        versions=usage.versions(),
         programs=programs,
     )
