@@ -35,6 +35,11 @@ from hocket.tools.simulation.sweep import changed
     show_default=True,
     help="What lies between messages takes so many times as long.",
 )
+@click.option(
+    "--draw",
+    is_flag=True,
+    help="Draw each gap, by --seed, from those measured of its kind, instead of repeating them.",
+)
 @json_option
 def command(
     *,
@@ -44,6 +49,7 @@ def command(
     bandwidths: tuple[float | None, ...],
     conditions: Conditions,
     computation: float,
+    draw: bool,
     shaped: bool,
     as_json: bool,
 ) -> None:
@@ -51,7 +57,7 @@ def command(
 
     A TRACE is a trace directory, or the files of a DLC trace, one per node: its messages, what they wait for and the
     gaps between. With -n it has that many ranks: a plan's programs are compiled for them, and parameter servers get
-    copies of the recorded workers.
+    copies of the recorded workers. With --draw, computation, search and update are drawn from the measured ones.
 
     Example: hocket simulate trace worker0.txt worker1.txt server0.txt --cluster cluster.toml -n 8
     """
@@ -64,6 +70,7 @@ def command(
             workers=count,
             computation=computation,
             conditions=conditions,
+            drawn=draw,
             shaped=shaped,
         )
         found.append((count, rate, again))

@@ -15,6 +15,7 @@ from hocket.errors import UsageError
 from hocket.planning.rescaled import rescaled
 from hocket.planning.routes import known, name
 from hocket.tools.replay import simulated
+from hocket.tools.replay.drawn import gaps_drawn, steps_drawn
 from hocket.tools.replay.of_dlc import of_dlc_files
 from hocket.tools.replay.run import Replayed, compared, recording_of, traffic_in
 from hocket.tools.replay.schedule import Schedule, schedule
@@ -32,21 +33,25 @@ def predicted(
     workers: int | None = None,
     computation: float = 1.0,
     conditions: Conditions | None = None,
+    drawn: bool = False,
     shaped: bool = False,
 ) -> Replayed:
     """Predict the slowest worker's step times on `cluster`: of a trace directory, or of the files of a DLC trace.
 
-    `workers`: number of workers; each computes like a recorded one. Every gap is multiplied by `computation`.
+    `workers`: number of workers; each computes like a recorded one. Every gap is multiplied by `computation`. `drawn`: gaps are drawn
+    by the conditions' seed from those recorded, instead of repeated.
 
     Raises ArtefactError when the trace cannot be replayed, UsageError when it lacks information for that many workers
     or the cluster has too few slots, SimulationError when nothing moves any more.
     """
+    seed = (conditions or Conditions()).seed
     recording = recording_of(paths)
     if recording is not None and known(recording.run.plan):
         recorded = schedule(recording)
         plan = _plan(recording, recorded.plan, workers, cluster)
         network = from_cluster(cluster, plan.world, shaped=shaped)
-        steps_s = predict(recorded, plan, network, conditions=conditions, computation=computation)
+        launched = steps_drawn(recorded, plan.world, seed) if drawn else recorded
+        steps_s = predict(launched, plan, network, conditions=conditions, computation=computation)
         return compared(recorded.slowest_s(), steps_s, repeat=1)
     traffic = of_dlc_files(paths) if recording is None else traffic_in(recording)
     if workers not in (None, traffic.workers):
@@ -56,6 +61,7 @@ def predicted(
                 "hint: record a run of `--plan`"
             )
         traffic = with_workers(traffic, workers)
+    traffic = gaps_drawn(traffic, seed) if drawn else traffic
     network = from_cluster(cluster, len(traffic.nodes), shaped=shaped)
     steps_s = simulated.predict(traffic, network, conditions=conditions, computation=computation)
     return compared(traffic.recorded_s, steps_s, repeat=1)

@@ -8,6 +8,7 @@ from hocket.errors import ArtefactError, UsageError
 from hocket.tools.analysis.phases import Phases
 from hocket.tools.analysis.summary import Summary
 from hocket.tools.report import quantity
+from hocket.tools.report.markup import Html
 from hocket.tools.report.material import Material
 from hocket.tools.report.section import Section, absent
 from hocket.tools.report.spreads import Line, distribution, pictures
@@ -37,7 +38,7 @@ def section(material: Material) -> Section:
     return Section(NAME, QUESTION, pictures(*(picture for picture in drawn if picture)))
 
 
-def _times(phases: Sequence[Phases], kind: str, caption: str) -> str:
+def _times(phases: Sequence[Phases], kind: str, caption: str) -> Html:
     lines = []
     for each in phases:
         found: Summary | None = getattr(each, kind)

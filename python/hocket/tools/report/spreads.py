@@ -106,7 +106,7 @@ class Scale:
     def value(self, place: float) -> float:
         """Return the value at a place, the inverse of `at`."""
         if self.log:
-            return self.low * (self.high / self.low) ** place
+            return math.exp(math.log(self.low) + place * math.log(self.high / self.low))
         return self.low + (self.high - self.low) * place
 
 
