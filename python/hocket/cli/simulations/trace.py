@@ -9,21 +9,21 @@ import click
 import msgspec
 from rich.table import Table
 
-from hocket.artefacts import files
-from hocket.artefacts.cluster import Cluster
-from hocket.cli.shared.options import cluster_option, json_option, worlds_option
+from hocket.cli.shared.options import json_option, worlds_option
 from hocket.cli.shared.output import publish, rate_text
 from hocket.cli.shared.values import Real
+from hocket.cli.simulations.networks import network_option, place, place_option
 from hocket.cli.simulations.options import bandwidths_option, conditions_options
 from hocket.tools.replay.predicted import predicted
 from hocket.tools.replay.run import Replayed
 from hocket.tools.simulation.conditions import Conditions
-from hocket.tools.simulation.sweep import changed
+from hocket.tools.simulation.shapes import Shape
 
 
 @click.command("trace")
 @click.argument("paths", metavar="TRACE...", type=click.Path(path_type=Path), nargs=-1, required=True)
-@cluster_option(required=True)
+@place_option
+@network_option
 @worlds_option("Ranks; of a trace of parameter servers, workers.  [default: as recorded]")
 @bandwidths_option
 @conditions_options
@@ -44,7 +44,8 @@ from hocket.tools.simulation.sweep import changed
 def command(
     *,
     paths: tuple[Path, ...],
-    cluster_path: Path,
+    cluster_path: Path | None,
+    shape: Shape | None,
     worlds: tuple[int, ...] | None,
     bandwidths: tuple[float | None, ...],
     conditions: Conditions,
@@ -61,12 +62,11 @@ def command(
 
     Example: hocket simulate trace worker0.txt worker1.txt server0.txt --cluster cluster.toml -n 8
     """
-    cluster = files.read(cluster_path, Cluster)
     found: list[tuple[int | None, float | None, Replayed]] = []
     for count, rate in product(worlds or (None,), bandwidths):
         again = predicted(
             paths,
-            changed(cluster, rate, None),
+            place(cluster_path, shape, rate, shaped=shaped),
             workers=count,
             computation=computation,
             conditions=conditions,

@@ -24,11 +24,12 @@ from hocket.tools.simulation import flow
 from hocket.tools.simulation.conditions import Conditions, Costs
 from hocket.tools.simulation.flow import Prepared
 from hocket.tools.simulation.networks import from_cluster
+from hocket.tools.simulation.shapes import Shape
 
 
 def predicted(
     paths: Sequence[Path],
-    cluster: Cluster,
+    where: Cluster | Shape,
     *,
     workers: int | None = None,
     computation: float = 1.0,
@@ -36,10 +37,10 @@ def predicted(
     drawn: bool = False,
     shaped: bool = False,
 ) -> Replayed:
-    """Predict the slowest worker's step times on `cluster`: of a trace directory, or of the files of a DLC trace.
+    """Predict the slowest worker's step times of a trace directory, or of the files of a DLC trace, on a cluster or another network.
 
-    `workers`: number of workers; each computes like a recorded one. Every gap is multiplied by `computation`. `drawn`: gaps are drawn
-    by the conditions' seed from those recorded, instead of repeated.
+    `workers`: number of workers; each computes like a recorded one. Every gap is multiplied by `computation`. `drawn`: gaps are
+    drawn by the conditions' seed from those recorded, instead of repeated.
 
     Raises ArtefactError when the trace cannot be replayed, UsageError when it lacks information for that many workers
     or the cluster has too few slots, SimulationError when nothing moves any more.
@@ -48,8 +49,8 @@ def predicted(
     recording = recording_of(paths)
     if recording is not None and known(recording.run.plan):
         recorded = schedule(recording)
-        plan = _plan(recording, recorded.plan, workers, cluster)
-        network = from_cluster(cluster, plan.world, shaped=shaped)
+        plan = _plan(recording, recorded.plan, workers, where)
+        network = _network(where, plan.world, shaped=shaped)
         launched = steps_drawn(recorded, plan.world, seed) if drawn else recorded
         steps_s = predict(launched, plan, network, conditions=conditions, computation=computation)
         return compared(recorded.slowest_s(), steps_s, repeat=1)
@@ -62,7 +63,7 @@ def predicted(
             )
         traffic = with_workers(traffic, workers)
     traffic = gaps_drawn(traffic, seed) if drawn else traffic
-    network = from_cluster(cluster, len(traffic.nodes), shaped=shaped)
+    network = _network(where, len(traffic.nodes), shaped=shaped)
     steps_s = simulated.predict(traffic, network, conditions=conditions, computation=computation)
     return compared(traffic.recorded_s, steps_s, repeat=1)
 
@@ -117,11 +118,19 @@ def predict(
     )
 
 
-def _plan(recording: Trace | Recording, plan: Plan, workers: int | None, cluster: Cluster) -> Plan:
+def _network(where: Cluster | Shape, world: int, *, shaped: bool) -> Network:
+    return where.network(world) if isinstance(where, Shape) else from_cluster(where, world, shaped=shaped)
+
+
+def _plan(recording: Trace | Recording, plan: Plan, workers: int | None, where: Cluster | Shape) -> Plan:
     if workers in (None, plan.world):
         return plan
+    if isinstance(where, Shape):
+        raise UsageError(
+            f"the trace's plan is for {plan.world} ranks, and its rules for others need hosts and racks\nhint: give a cluster file"
+        )
     run = recording.run
-    return rescaled(plan, workers, cluster, made_for=run.cluster, hosts=run.hosts)
+    return rescaled(plan, workers, where, made_for=run.cluster, hosts=run.hosts)
 
 
 def _check_places(plan: Plan, network: Network) -> None:
