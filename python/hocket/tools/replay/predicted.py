@@ -37,7 +37,7 @@ def predicted(
     drawn: bool = False,
     shaped: bool = False,
 ) -> Replayed:
-    """Predict the slowest worker's step times of a trace directory, or of the files of a DLC trace, on a cluster or another network.
+    """Predict the slowest worker's step times of a trace directory, or of the files of a DLC trace, on any network.
 
     `workers`: number of workers; each computes like a recorded one. Every gap is multiplied by `computation`. `drawn`: gaps are
     drawn by the conditions' seed from those recorded, instead of repeated.
