@@ -20,9 +20,9 @@ from hocket.cli.shared.options import (
     profile_option,
 )
 from hocket.cli.shared.output import publish
-from hocket.cli.shared.values import RATE, One, count
+from hocket.cli.shared.values import RATE
 from hocket.cli.simulations.networks import network_option, place, place_option
-from hocket.cli.simulations.options import check_ideal, conditions_options
+from hocket.cli.simulations.options import aggregate_option, check_ideal, conditions_options
 from hocket.errors import UsageError
 from hocket.planning.buckets import sizes_of
 from hocket.planning.search import neutral_profile
@@ -36,12 +36,6 @@ from hocket.tools.simulation.outcome import Outcome
 from hocket.tools.simulation.shapes import Shape
 
 LINKS_SHOWN = 8
-
-
-def switch(text: str) -> Switch:
-    """Return the switch of `512:1024`. ValueError for anything else."""
-    slots, _, slot_bytes = text.partition(":")
-    return Switch(slots=count(slots), slot_bytes=count(slot_bytes))
 
 
 @click.command("plan")
@@ -61,12 +55,7 @@ def switch(text: str) -> Switch:
     "--steps", type=click.IntRange(1), metavar="N", default=1, show_default=True, help="Training steps."
 )
 @conditions_options
-@click.option(
-    "--aggregate",
-    type=One("switch", "SLOTS:BYTES such as 512:1024", switch),
-    metavar="SLOTS:BYTES",
-    help="The switch sums all buckets, in so many slots of so many bytes.",
-)
+@aggregate_option("The switch sums all buckets, in so many slots of so many bytes.")
 @dir_option("--trace", "trace_path", text="Write a trace directory for `hocket report`.", callback=made)
 @json_option
 def command(

@@ -13,9 +13,10 @@ from hocket.cli.shared.options import json_option, worlds_option
 from hocket.cli.shared.output import publish, rate_text
 from hocket.cli.shared.values import Real
 from hocket.cli.simulations.networks import network_option, place, place_option
-from hocket.cli.simulations.options import bandwidths_option, conditions_options
+from hocket.cli.simulations.options import aggregate_option, bandwidths_option, conditions_options
 from hocket.tools.replay.predicted import predicted
 from hocket.tools.replay.run import Replayed
+from hocket.tools.simulation.aggregation import Switch
 from hocket.tools.simulation.conditions import Conditions
 from hocket.tools.simulation.shapes import Shape
 
@@ -40,6 +41,10 @@ from hocket.tools.simulation.shapes import Shape
     is_flag=True,
     help="Draw each gap, by --seed, from those measured of its kind, instead of repeating them.",
 )
+@aggregate_option(
+    "The switch of each rack sums workers' pushes, in so many slots of so many bytes; `:SHARE` behind them of the "
+    "pieces are lost, and sent again after 1 ms."
+)
 @json_option
 def command(
     *,
@@ -51,6 +56,7 @@ def command(
     conditions: Conditions,
     computation: float,
     draw: bool,
+    aggregate: Switch | None,
     shaped: bool,
     as_json: bool,
 ) -> None:
@@ -71,6 +77,7 @@ def command(
             computation=computation,
             conditions=conditions,
             drawn=draw,
+            aggregate=aggregate,
             shaped=shaped,
         )
         found.append((count, rate, again))

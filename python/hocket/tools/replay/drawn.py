@@ -18,22 +18,24 @@ from hocket.tools.replay.traffic import Traffic
 
 
 def gaps_drawn(traffic: Traffic, seed: int) -> Traffic:
-    """Return the traffic with gaps drawn among those of the same kind; messages without a kind keep theirs.
+    """Return the traffic with gaps drawn among those of the same kind. Those without a kind, or that wait for nothing, stay.
 
     >>> from hocket.tools.replay.traffic import Message
     >>> one = Message(0, 1, 4, (), 0.5, 0, (7,))
-    >>> gaps_drawn(Traffic(nodes=("a", "b"), workers=2, messages=(one,), recorded_s=()), 3).messages == (one,)
-    True
+    >>> two = Message(1, 0, 4, (0,), 0.25, 0, (7,))
+    >>> [each.gap_s for each in gaps_drawn(Traffic(nodes=("a", "b"), workers=2, messages=(one, two), recorded_s=()), 3).messages]
+    [0.5, 0.25]
     """
     measured: dict[tuple[int, ...], list[float]] = defaultdict(list)
     for message in traffic.messages:
-        measured[message.kind].append(message.gap_s)
+        if message.after:
+            measured[message.kind].append(message.gap_s)
     chance = np.random.default_rng(seed)
     draws = {
         kind: iter(chance.choice(gaps, len(gaps)).tolist()) for kind, gaps in sorted(measured.items()) if kind
     }
     messages = (
-        msgspec.structs.replace(each, gap_s=next(draws[each.kind])) if each.kind else each
+        msgspec.structs.replace(each, gap_s=next(draws[each.kind])) if each.kind and each.after else each
         for each in traffic.messages
     )
     return msgspec.structs.replace(traffic, messages=tuple(messages))

@@ -233,7 +233,7 @@ class _Making:
                 after = (place,)
             gap_s = max(0, row["time_ns"] - since_ns) * NS
             # Search and update of a server are told apart by the code, and each worker's computation by its key.
-            kind = (row["code"], row["key"], pair[0]) if after and row["iteration"] >= 0 else ()
+            kind = (row["code"], row["key"], pair[0]) if row["iteration"] >= 0 else ()
             made.append(Message(pair[0], pair[1], row["length"], after, gap_s, row["iteration"], kind))
             arrival = self._arrival_of.get((pair, turn))
             record = row if arrival is None else self._nodes[arrival[0]].rows[arrival[1]]

@@ -15,12 +15,14 @@ from hocket.errors import UsageError
 from hocket.planning.rescaled import rescaled
 from hocket.planning.routes import known, name
 from hocket.tools.replay import simulated
+from hocket.tools.replay.aggregated import aggregated
 from hocket.tools.replay.drawn import gaps_drawn, steps_drawn
 from hocket.tools.replay.of_dlc import of_dlc_files
 from hocket.tools.replay.run import Replayed, compared, recording_of, traffic_in
 from hocket.tools.replay.schedule import Schedule, schedule
 from hocket.tools.replay.workers import with_workers
 from hocket.tools.simulation import flow
+from hocket.tools.simulation.aggregation import Switch
 from hocket.tools.simulation.conditions import Conditions, Costs
 from hocket.tools.simulation.flow import Prepared
 from hocket.tools.simulation.networks import from_cluster
@@ -35,12 +37,13 @@ def predicted(
     computation: float = 1.0,
     conditions: Conditions | None = None,
     drawn: bool = False,
+    aggregate: Switch | None = None,
     shaped: bool = False,
 ) -> Replayed:
     """Predict the slowest worker's step times of a trace directory, or of the files of a DLC trace, on any network.
 
     `workers`: number of workers; each computes like a recorded one. Every gap is multiplied by `computation`. `drawn`: gaps are
-    drawn by the conditions' seed from those recorded, instead of repeated.
+    drawn by the conditions' seed from those recorded, instead of repeated. `aggregate`: what the switch of each rack sums with.
 
     Raises ArtefactError when the trace cannot be replayed, UsageError when it lacks information for that many workers
     or the cluster has too few slots, SimulationError when nothing moves any more.
@@ -48,6 +51,11 @@ def predicted(
     seed = (conditions or Conditions()).seed
     recording = recording_of(paths)
     if recording is not None and known(recording.run.plan):
+        if aggregate is not None:
+            raise UsageError(
+                "switches sum the pushes of a trace of parameter servers\n"
+                "hint: `hocket simulate plan --aggregate` sums a plan's buckets"
+            )
         recorded = schedule(recording)
         plan = _plan(recording, recorded.plan, workers, where)
         network = _network(where, plan.world, shaped=shaped)
@@ -64,7 +72,14 @@ def predicted(
         traffic = with_workers(traffic, workers)
     traffic = gaps_drawn(traffic, seed) if drawn else traffic
     network = _network(where, len(traffic.nodes), shaped=shaped)
-    steps_s = simulated.predict(traffic, network, conditions=conditions, computation=computation)
+    costs, switches = Costs(), ()
+    if aggregate is not None:
+        summed = aggregated(traffic, network, aggregate, seed)
+        traffic, network, switches = summed.traffic, summed.network, summed.switches
+        costs = Costs(rendezvous=False)
+    steps_s = simulated.predict(
+        traffic, network, costs=costs, conditions=conditions, computation=computation, switches=switches
+    )
     return compared(traffic.recorded_s, steps_s, repeat=1)
 
 
