@@ -133,6 +133,42 @@ def test_records_are_as_the_format_defines_them(recording):
         assert dlc_all_reduce.is_all_reduce(head)
 
 
+def test_iterations_are_steps_where_another_epoch_loads_other_programs():
+    """Launches that count from zero again would be those of the first steps: phases of no iteration would be right."""
+    rows = []
+    for step in range(4):
+        # A step begins where the one before ended; programs of the second epoch begin with launch 0.
+        program, instance = divmod(step, 2)
+        for kind, since_us, long_us in (
+            (Kind.STEP, 0, 100),
+            (Kind.INSTANCE, 40, 50),
+            (Kind.SEND, 41, 9),
+            (Kind.RECV, 42, 48),
+        ):
+            row = np.zeros((), list(FIELDS))
+            spans = kind == Kind.STEP
+            row["kind"], row["peer"] = kind, 1 if kind in (Kind.SEND, Kind.RECV) else NO_PEER
+            row["program"], row["instance"] = 0 if spans else program, step + 5 if spans else instance
+            row["ready_ns"] = row["start_ns"] = 1000 * (100 * step + since_us)
+            row["end_ns"] = row["start_ns"] + 1000 * long_us
+            rows.append(row)
+    records = np.array(rows, list(FIELDS))
+    run = RunInfo(world=2, hosts=("a", "b"))
+    ((_, head, batches), _) = dlc_all_reduce.to_dlc(Recording(run, (records, records[:0])))
+    pushed = [
+        row["operation_num"]
+        for batch in batches
+        for row in batch.to_pylist()
+        if row["operation"].endswith("Push_Send_Worker") and row["peer"] == 1
+    ]
+    assert pushed == [4, 8, 12, 16]
+    back = dlc_all_reduce.to_native([(head, batches)]).records(0)
+    assert np.array_equal(
+        sorted_rows(back)[["program", "instance", "kind"]],
+        sorted_rows(records[records["kind"] <= Kind.INSTANCE])[["program", "instance", "kind"]],
+    )
+
+
 def test_analysis_counts_messages_alone(tmp_path):
     """Ends of sends would be arrivals, and reductions traffic."""
     run = write_trace(tmp_path / "run", SyntheticRun(steps=4), comparison=False)

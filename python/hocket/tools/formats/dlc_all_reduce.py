@@ -23,6 +23,7 @@ import binascii
 import zlib
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -39,6 +40,7 @@ from hocket.tools.formats import dlc
 from hocket.tools.formats.arrow import arrow
 from hocket.tools.formats.dlc_native import origin_us
 from hocket.tools.formats.launches import launch_times
+from hocket.tools.formats.launches import numbers as numbers_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -76,14 +78,16 @@ Ints = npt.NDArray[np.int64]
 
 
 class Table(Struct, frozen=True, kw_only=True):
-    """What the fields have no place for. `slots`: columns of SLOT, a row per op of a program, in order of their numbers; `numbers`:
-    how many a launch may have; `first`: instance of iteration 0; `start_ns`, `start_us`: one moment, on the job's clock and in the
-    file."""
+    """What the fields have no place for.
+
+    `slots`: columns of SLOT, a row per op of a program, in order of their numbers; `numbers`: how many a launch may have;
+    `launches`: the instance of each, in their order; `start_ns`, `start_us`: one moment, on the job's clock and in the file.
+    """
 
     rank: int
     slots: tuple[tuple[int, ...], ...]
     numbers: int
-    first: int
+    launches: tuple[int, ...]
     start_ns: int
     start_us: int
     programs: tuple[LoadedProgram, ...]
@@ -98,19 +102,19 @@ def to_dlc(trace: Trace | Recording) -> Iterator[tuple[int, dlc.Header, list[pa.
             "hint: record a run of --servers without a plan"
         )
     world, start_us = trace.run.world, origin_us(trace.run)
-    everyone = [_ops(trace.records(rank)) for rank in range(world)]
-    known = [records for records in everyone if len(records)]
+    everyone = [_Ops.of(trace.records(rank)) for rank in range(world)]
+    known = [ops for ops in everyone if len(ops.records)]
     first_ns = min(
-        (int(records[name].min()) for records in known for name in ("ready_ns", "start_ns")), default=0
+        (int(ops.records[name].min()) for ops in known for name in ("ready_ns", "start_ns")), default=0
     )
-    first = min((int(records["instance"].min()) for records in known), default=0)
-    for rank, records in enumerate(everyone):
-        slots, numbers = _slots(records)
+    first = min((int(ops.iteration.min()) for ops in known), default=0)
+    for rank, ops in enumerate(everyone):
+        slots, numbers = _slots(ops.records)
         table = Table(
             rank=rank,
             slots=tuple(tuple(slots[name].tolist()) for name in SLOT),
             numbers=int(numbers.max(initial=0)) + 1,
-            first=first,
+            launches=tuple(instance for _, instance in ops.launched),
             start_ns=first_ns,
             start_us=start_us,
             programs=trace.run.programs,
@@ -122,7 +126,7 @@ def to_dlc(trace: Trace | Recording) -> Iterator[tuple[int, dlc.Header, list[pa.
             wall_clock=start_us > 0,
             more=EXPLANATION.format(_packed(table)),
         )
-        yield rank, header, [_batch(world, records, numbers, table, dlc.table_schema(header))]
+        yield rank, header, [_batch(world, ops.after(first), numbers, table, dlc.table_schema(header))]
 
 
 def is_all_reduce(header: dlc.Header) -> bool:
@@ -177,12 +181,33 @@ def to_native(files: Iterable[tuple[dlc.Header, Iterable[pa.RecordBatch]]]) -> R
     return Recording(run, tuple(ranks.get(rank, none) for rank in range(world)))
 
 
-def _ops(records: Records) -> Records:
-    """Return the records of programs, in order of the fields that number them."""
-    chosen = records[records["kind"] <= Kind.INSTANCE]
+@dataclass(frozen=True)
+class _Ops:
+    """Records of programs, in order of the fields that number them; the iteration of each, and launches in their order."""
+
+    records: Records
+    iteration: Ints
+    launched: tuple[tuple[int, int], ...]
+
+    @staticmethod
+    def of(records: Records) -> _Ops:
+        ops = records["kind"] <= Kind.INSTANCE
+        chosen, iteration = records[ops], numbers_of(records)[ops]
+        order = _order(chosen)
+        ordered = chosen[order]
+        launches = zip(ordered["program"].tolist(), ordered["instance"].tolist(), strict=True)
+        moments = dict(zip(launches, ordered["ready_ns"].tolist(), strict=True)) | launch_times(ordered)
+        launched = sorted(moments, key=lambda each: (moments[each], each))
+        return _Ops(ordered, iteration[order], tuple(launched))
+
+    def after(self, first: int) -> _Ops:
+        """Return the same, with iterations counted from the job's first one."""
+        return replace(self, iteration=self.iteration - first)
+
+
+def _order(chosen: Records) -> Ints:
     order = np.lexsort((chosen["end_ns"], chosen["start_ns"], *_labels(chosen)[::-1], chosen["instance"]))
-    ordered: Records = chosen[order]
-    return ordered
+    return order.astype(np.int64)
 
 
 def _labels(records: Records) -> Ints:
@@ -209,9 +234,9 @@ def _slots(records: Records) -> tuple[Records, Ints]:
     return slots, number[which.reshape(-1)]
 
 
-def _batch(world: int, records: Records, numbers: Ints, table: Table, schema: pa.Schema) -> pa.RecordBatch:
+def _batch(world: int, ops: _Ops, numbers: Ints, table: Table, schema: pa.Schema) -> pa.RecordBatch:
     """Return a rank's file: two rows for each record, by time; what begins when another ends comes after it."""
-    pa, rank = arrow(), table.rank
+    pa, rank, records, iteration = arrow(), table.rank, ops.records, ops.iteration
     moments = {
         name: table.start_us + (records[name] - table.start_ns) // 1000
         for name in ("ready_ns", "start_ns", "end_ns")
@@ -220,14 +245,9 @@ def _batch(world: int, records: Records, numbers: Ints, table: Table, schema: pa
     pulls = records["kind"] == Kind.RECV
     moves = pulls | (records["kind"] == Kind.SEND)
     peer = np.where(moves, records["peer"], rank).astype(np.int64)
-    iteration = records["instance"].astype(np.int64) - table.first
     number = _first(rank) + 4 * iteration
     launches = list(zip(records["program"].tolist(), records["instance"].tolist(), strict=True))
-    launched = dict(zip(launches, records["ready_ns"].tolist(), strict=True)) | launch_times(records)
-    turns = {
-        launch: at
-        for at, launch in enumerate(sorted(launched, key=lambda each: (each[1], launched[each], each[0])))
-    }
+    turns = {launch: at for at, launch in enumerate(ops.launched)}
     turn = np.array([turns[launch] for launch in launches], np.int64)
     num_pp = 2 * (turn * table.numbers + numbers) + 1 + pulls
     begins = np.where(pulls, PULL, PUSH)
@@ -347,10 +367,10 @@ def _records(table: Table, batches: Sequence[pa.RecordBatch]) -> Records:
     _, left, right = np.intersect1d(rows["num_pp"][begun], rows["num_pp"][ended], return_indices=True)
     begun, ended = begun[left], ended[right]
     pulls = code[begun] & dlc.PULL != 0
-    slot = (rows["num_pp"][begun] - 1 - pulls) // 2 % table.numbers
+    turn, slot = np.divmod((rows["num_pp"][begun] - 1 - pulls) // 2, table.numbers)
     slots = np.array(table.slots, np.int64).reshape(len(SLOT), -1)
     place = np.searchsorted(slots[0], rows["key"][begun], side="left") + slot
-    known = place < slots.shape[1]
+    known = (place < slots.shape[1]) & (turn >= 0) & (turn < len(table.launches))
     place = np.where(known, place, 0)
     if not known.all() or not np.array_equal(slots[0][place], rows["key"][begun]):
         raise ArtefactError(f"the file of rank {table.rank} has an operation that its header does not name")
@@ -362,7 +382,7 @@ def _records(table: Table, batches: Sequence[pa.RecordBatch]) -> Records:
     found["ready_ns"] = found["start_ns"] - 1000 * rows["d_time"][begun]
     found["bytes"] += rows["length"][np.where(pulls, ended, begun)].astype(np.uint64)
     found["peer"] = np.where(rows["peer"][begun] == table.rank, NO_PEER, rows["peer"][begun])
-    found["instance"] = table.first + (rows["operation_num"][begun] - _first(table.rank)) // 4
+    found["instance"] = np.array(table.launches, np.int64)[turn]
     ordered: Records = found[np.argsort(found["end_ns"], kind="stable")]
     return ordered
 

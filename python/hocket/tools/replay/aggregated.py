@@ -121,8 +121,8 @@ class _Summing:
         for piece in range(pieces):
             size = min(self.switch.slot_bytes, first.bytes - piece * self.switch.slot_bytes)
             free = self.released[-self.switch.slots] if len(self.released) >= self.switch.slots else {}
-            for worker, moment in ready.items():
-                after = (moment, *((free[worker],) if worker in free else ()))
+            for worker, begun in ready.items():
+                after = (begun, *((free[worker],) if worker in free else ()))
                 last[worker] = self._sent(worker, size, after)
             total = self._summed(first.destination, size, last)
         for worker, at in recorded.items():

@@ -72,7 +72,8 @@ def predicted(
         traffic = with_workers(traffic, workers)
     traffic = gaps_drawn(traffic, seed) if drawn else traffic
     network = _network(where, len(traffic.nodes), shaped=shaped)
-    costs, switches = Costs(), ()
+    costs = Costs()
+    switches: tuple[int, ...] = ()
     if aggregate is not None:
         summed = aggregated(traffic, network, aggregate, seed)
         traffic, network, switches = summed.traffic, summed.network, summed.switches
