@@ -24,12 +24,12 @@ import zlib
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from hocket import typed
 from hocket._native import DLC_OPERATIONS
@@ -64,6 +64,9 @@ OPERATIONS = np.array(
 SLOT = ("program", "op", "kind", "flags", "thread", "bytes")
 """Fields of a record that its number within the launch stands for; a message's bytes are its length instead."""
 
+WORLD_MAX = 1 << 16
+"""Limit of ranks; a header may speak of more, and a rank without a file takes memory, too."""
+
 TABLE_BYTES_MAX = 1 << 26
 """Limit of a header's table: a million ops take some megabytes."""
 
@@ -85,11 +88,11 @@ class Table(Struct, frozen=True, kw_only=True):
     """
 
     rank: int
-    slots: tuple[tuple[int, ...], ...]
-    numbers: int
-    launches: tuple[int, ...]
-    start_ns: int
-    start_us: int
+    slots: tuple[tuple[Annotated[int, Meta(ge=0, le=(1 << 63) - 1)], ...], ...]
+    numbers: Annotated[int, Meta(ge=1, le=1 << 31)]
+    launches: tuple[Annotated[int, Meta(ge=0, le=(1 << 32) - 1)], ...]
+    start_ns: Annotated[int, Meta(ge=-(1 << 62), le=1 << 62)]
+    start_us: Annotated[int, Meta(ge=0, le=1 << 52)]
     programs: tuple[LoadedProgram, ...]
 
 
@@ -162,7 +165,7 @@ def to_native(files: Iterable[tuple[dlc.Header, Iterable[pa.RecordBatch]]]) -> R
                 f"the file of rank {table.rank} is of {header.workers} ranks, the files before of {world}"
             )
         world = header.workers
-        if world is None or not 0 <= table.rank < world or table.rank in ranks:
+        if world is None or not 0 <= table.rank < world <= WORLD_MAX or table.rank in ranks:
             raise ArtefactError(
                 f"a file of rank {table.rank} in a trace of {world} ranks: it is there twice, or not of it"
             )
@@ -399,11 +402,6 @@ def _unpacked(header: dlc.Header) -> Table:
     except (binascii.Error, zlib.error, *MALFORMED) as error:
         raise ArtefactError(f"the header's table of operations is damaged: {error}") from None
     lengths = {len(column) for column in table.slots}
-    if (
-        len(table.slots) != len(SLOT)
-        or len(lengths) != 1
-        or table.numbers < 1
-        or list(table.slots[0]) != sorted(table.slots[0])
-    ):
+    if len(table.slots) != len(SLOT) or len(lengths) != 1 or list(table.slots[0]) != sorted(table.slots[0]):
         raise ArtefactError("the header's table of operations is damaged: its columns do not fit one another")
     return table
