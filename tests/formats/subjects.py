@@ -8,8 +8,18 @@ from pathlib import Path
 
 import numpy as np
 
-from hocket.artefacts.trace import FIELDS, LoadedProgram, Recording, RunInfo
-from hocket.tools.formats import chakra, chakra_program, kineto, kineto_buckets, msccl, parquet
+from hocket.artefacts.trace import FIELDS, NO_PEER, Kind, LoadedProgram, Recording, RunInfo
+from hocket.tools.formats import (
+    catalogue,
+    chakra,
+    chakra_program,
+    dlc,
+    dlc_all_reduce,
+    kineto,
+    kineto_buckets,
+    msccl,
+    parquet,
+)
 from hocket.tools.formats.foreign_program import program
 from tests.support.dlc_files import VECTORS
 
@@ -39,6 +49,7 @@ def subjects(folder: Path) -> dict[str, Subject]:
         "chakra program, short": _collective("pair.0.et", pair),
         "kineto": Subject("x.json", small_profile(), kineto.read, {}),
         "kineto buckets": Subject("x.json", small_step(), kineto_buckets.profiled, {}),
+        "dlc of an all-reduce": Subject("worker0.txt", small_all_reduce(), read_all_reduce, {}),
         "parquet": Subject("x.parquet", small_table(folder), read_parquet, {}),
     }
 
@@ -61,6 +72,23 @@ def read_parquet(path: Path) -> object:
     """Records of all ranks, or every batch of messages."""
     reader = parquet.Reader(path)
     return reader.recording() if reader.dlc_header is None else list(reader.batches())
+
+
+def read_all_reduce(path: Path) -> object:
+    """The directory of all ranks' files, of which there is one."""
+    return catalogue.open_trace(path.parent).content
+
+
+def small_all_reduce() -> bytes:
+    """A rank's file of a launch with a message each way and a reduction."""
+    records = np.zeros(4, list(FIELDS))
+    records["kind"] = (Kind.INSTANCE, Kind.SEND, Kind.RECV, Kind.REDUCE)
+    records["peer"] = (NO_PEER, 1, 1, NO_PEER)
+    records["op"], records["bytes"] = (0, 0, 1, 2), 4096
+    records["start_ns"], records["end_ns"] = (0, 1000, 2000, 5000), (9000, 4000, 5000, 8000)
+    run = RunInfo(world=2, hosts=("a", "b"), programs=(LoadedProgram(program=0, label="bucket.0"),))
+    ((_, header, batches), _) = dlc_all_reduce.to_dlc(Recording(run, (records, records[:0])))
+    return header.text + b"".join(map(dlc.lines, batches))
 
 
 def small_gather() -> bytes:

@@ -57,6 +57,7 @@ def known(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Subject]:
 @pytest.mark.parametrize(
     "name",
     [
+        "dlc of an all-reduce",
         "msccl",
         "chakra",
         "chakra, short",

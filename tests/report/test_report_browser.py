@@ -54,6 +54,36 @@ def test_page_draws(browser: Browser, report: Path, tmp_path: Path, width: int, 
     assert (tmp_path / "page.png").stat().st_size > 10_000
 
 
+@pytest.mark.parametrize("width", [360, 1400])
+def test_distributions_are_drawn_within_their_areas(browser: Browser, report: Path, width: int) -> None:
+    """A line, a bar or a label would stand outside of its picture, or a picture be empty."""
+    browser.open(report, width=width)
+    assert browser.errors == []
+    assert browser.run("document.documentElement.scrollWidth") == width
+    assert browser.run("document.querySelectorAll('.cdf').length") == 6, "four of iterations, two of keys"
+    drawn = browser.run("""[...document.querySelectorAll('.cdf')].map((figure) => {
+      const plot = figure.querySelector('svg').getBoundingClientRect();
+      const lines = [...figure.querySelectorAll('path:not(.grid)')].map((path) => path.getBoundingClientRect());
+      const texts = [...figure.querySelectorAll('.ticks span')].map((text) => text.getBoundingClientRect());
+      return {
+        lines: lines.length,
+        high: Math.max(...lines.map((line) => line.height)) / plot.height,
+        inside: lines.every((line) => line.left > plot.left - 3 && line.right < plot.right + 3),
+        labelled: texts.every((text) => text.left > 0 && text.right <= innerWidth),
+        apart: texts.every((text, at) => !at || text.left >= texts[at - 1].right),
+      };
+    })""")
+    for each in drawn:
+        assert each["lines"] >= 1
+        assert each["high"] > 0.9
+        assert each["inside"]
+        assert each["labelled"]
+        assert each["apart"]
+    assert browser.run("document.querySelectorAll('#keys .reach').length") == 15, (
+        "three tables of five buckets"
+    )
+
+
 def test_long_names_do_not_scroll_the_page(browser: Browser, tmp_path: Path) -> None:
     """On a telephone the whole page would move sideways because one host has a long name."""
     write_trace(tmp_path, SyntheticRun(steps=4))

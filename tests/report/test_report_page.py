@@ -10,6 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,7 +20,8 @@ from hocket.artefacts.change import Change
 from hocket.artefacts.goodput import Goodput, Lost
 from hocket.artefacts.members_change import MembersChange
 from hocket.artefacts.trace import append_change, append_members_change
-from hocket.tools.report import build, numbers, timeline
+from hocket.tools.analysis.analyse import analyse
+from hocket.tools.report import build, numbers, quantity, timeline
 from hocket.tools.report.learning import LINE_POINTS_MAX, decimated
 from hocket.tools.report.markup import data, tag
 from hocket.tools.report.material import load
@@ -214,7 +216,8 @@ def test_page_says_what_was_gained(tmp_path: Path) -> None:
     assert f"6.1{TIMES} the steps per second of PyTorch DDP" in page.text
     sections = [attributes["id"] for name, attributes in page.elements if name == "section"]
     assert sections == [
-        "comparison", "learning", "breakdown", "overlap", "timeline", "network", "plan", "prediction", "traffic", "usage", "facts",
+        "comparison", "learning", "breakdown", "overlap", "iterations", "keys", "timeline", "network", "plan", "prediction",
+        "traffic", "usage", "facts",
     ]  # fmt: skip
 
 
@@ -423,3 +426,17 @@ def test_more_hosts_than_a_matrix_shows(tmp_path: Path) -> None:
     page = page_of(write_trace(tmp_path, shape))
     assert "the first 24 of 40" in page.text
     assert "16 of 40 ranks are shown" in page.text
+
+
+def test_times_of_keys_are_those_of_the_analysis(tmp_path: Path) -> None:
+    """A picture would show other times than `hocket trace analyse`, or leave buckets out in silence."""
+    write_trace(tmp_path, SyntheticRun(steps=6, bucket_bytes=(50_000,) * 20))
+    found = analyse([tmp_path]).keys
+    assert numbers(tmp_path)["keys"] == msgspec.to_builtins(found)
+    assert len(found) == 20
+    page = page_of(tmp_path)
+    longest = sorted(found, key=lambda each: -each.exchange.mean_us if each.exchange else 0.0)
+    for each in longest[:16]:
+        assert each.exchange is not None
+        assert quantity.seconds(each.exchange.mean_us / 1e6) in page.text
+    assert "to the end on all ranks (the 16 longest of 20 keys)" in page.text

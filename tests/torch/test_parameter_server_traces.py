@@ -16,6 +16,7 @@ from hocket.tools.replay.simulated import predict
 from hocket.tools.replay.workers import with_workers
 from hocket.tools.simulation.networks import star
 from tests.support import ranks
+from tests.support.independent import assert_equal_numbers
 from tests.torch.server_scripts import STEPS
 
 WORKERS, SERVERS = 2, 2
@@ -230,3 +231,9 @@ def test_every_question_is_answered(run):
     direct = analyse([run[1] / "trace"])
     assert (direct.records, direct.servers, direct.phases) == (found.records, found.servers, found.phases)
     assert re.fullmatch(r"wide\.weight", direct.sizes.layers[SPLIT].name)
+
+
+def test_every_number_is_that_of_an_independent_script(run):
+    """Times of a server that answers each push by itself, or of a key that two servers share, would not be what they are called."""
+    found = assert_equal_numbers(sorted((run[1] / "dlc").iterdir()))
+    assert len(found["keys"]) == KEYS + 1, "a key is split over two servers"

@@ -13,7 +13,6 @@ from hocket.artefacts.plan import Plan
 from hocket.artefacts.profile import Gradient, Profile
 from hocket.cli.shared.options import (
     FILE,
-    cluster_option,
     dir_option,
     fidelity_option,
     json_option,
@@ -21,8 +20,9 @@ from hocket.cli.shared.options import (
     profile_option,
 )
 from hocket.cli.shared.output import publish
-from hocket.cli.shared.values import RATE, One, count
-from hocket.cli.simulations.options import check_ideal, conditions_options
+from hocket.cli.shared.values import RATE
+from hocket.cli.simulations.networks import network_option, place, place_option
+from hocket.cli.simulations.options import aggregate_option, check_ideal, conditions_options
 from hocket.errors import UsageError
 from hocket.planning.buckets import sizes_of
 from hocket.planning.search import neutral_profile
@@ -33,20 +33,15 @@ from hocket.tools.simulation.conditions import Conditions
 from hocket.tools.simulation.fidelity import Fidelity
 from hocket.tools.simulation.networks import from_cluster
 from hocket.tools.simulation.outcome import Outcome
-from hocket.tools.simulation.sweep import changed
+from hocket.tools.simulation.shapes import Shape
 
 LINKS_SHOWN = 8
 
 
-def switch(text: str) -> Switch:
-    """Return the switch of `512:1024`. ValueError for anything else."""
-    slots, _, slot_bytes = text.partition(":")
-    return Switch(slots=count(slots), slot_bytes=count(slot_bytes))
-
-
 @click.command("plan")
 @click.argument("path", metavar="PLAN", type=FILE)
-@cluster_option(required=True)
+@place_option
+@network_option
 @profile_option()
 @click.option(
     "--bandwidth",
@@ -60,18 +55,14 @@ def switch(text: str) -> Switch:
     "--steps", type=click.IntRange(1), metavar="N", default=1, show_default=True, help="Training steps."
 )
 @conditions_options
-@click.option(
-    "--aggregate",
-    type=One("switch", "SLOTS:BYTES such as 512:1024", switch),
-    metavar="SLOTS:BYTES",
-    help="The switch sums all buckets, in so many slots of so many bytes.",
-)
+@aggregate_option("The switch sums all buckets, in so many slots of so many bytes.")
 @dir_option("--trace", "trace_path", text="Write a trace directory for `hocket report`.", callback=made)
 @json_option
 def command(
     *,
     path: Path,
-    cluster_path: Path,
+    cluster_path: Path | None,
+    shape: Shape | None,
     profile_path: Path | None,
     bandwidth_bit_per_s: float | None,
     fidelity: Fidelity,
@@ -86,21 +77,26 @@ def command(
 
     \b
     Example: hocket simulate plan plan.json --cluster cluster.toml --profile profile.json --trace simulated
+    Example: hocket simulate plan plan.json --network leaf-spine:4x8,25Gbit,oversubscription=3
     """
-    cluster = changed(files.read(cluster_path, Cluster), bandwidth_bit_per_s, None)
+    where = place(cluster_path, shape, bandwidth_bit_per_s, shaped=shaped)
     check_ideal(fidelity, conditions, shaped, steps > 1, trace_path, aggregate)
     plan = files.read(path, Plan)
     profile = profile_of(plan, profile_path)
     if aggregate is not None:
         if steps > 1 or trace_path or shaped:
             raise UsageError("--aggregate is one step by flows: leave out --steps, --trace and --shaped")
-        network = from_cluster(cluster, plan.world)
+        network = where.network(plan.world) if isinstance(where, Shape) else from_cluster(where, plan.world)
         outcome = aggregation.predict(plan, network, profile, aggregate, conditions=conditions)
     elif fidelity != "flow":
-        outcome = levels.predict(plan, cluster, profile, fidelity=fidelity)
+        if isinstance(where, Shape):
+            raise UsageError(
+                "a generated network is simulated by flows: leave out --fidelity, or give --cluster"
+            )
+        outcome = levels.predict(plan, where, profile, fidelity=fidelity)
     else:
         outcome = _by_flow(
-            plan, cluster, profile, conditions, steps=steps, shaped=shaped, trace_path=trace_path
+            plan, where, profile, conditions, steps=steps, shaped=shaped, trace_path=trace_path
         )
     shown: list[Table | str] = [
         f"{outcome.world} ranks, {outcome.network}, {outcome.fidelity}: {outcome.step_s * 1e3:.2f} ms a step, "
@@ -155,7 +151,7 @@ def _links(outcome: Outcome) -> Table:
 
 def _by_flow(
     plan: Plan,
-    cluster: Cluster,
+    where: Cluster | Shape,
     profile: Profile,
     conditions: Conditions,
     *,
@@ -163,7 +159,12 @@ def _by_flow(
     shaped: bool,
     trace_path: Path | None,
 ) -> Outcome:
-    network = from_cluster(cluster, plan.world, shaped=shaped)
+    cluster = None if isinstance(where, Shape) else where
+    network = (
+        where.network(plan.world)
+        if isinstance(where, Shape)
+        else from_cluster(where, plan.world, shaped=shaped)
+    )
     recorded = trace_path is not None
     run = flow.predict(plan, network, profile, conditions=conditions, steps=steps, recorded=recorded)
     if trace_path is not None:

@@ -9,21 +9,22 @@ import click
 import msgspec
 from rich.table import Table
 
-from hocket.artefacts import files
-from hocket.artefacts.cluster import Cluster
-from hocket.cli.shared.options import cluster_option, json_option, worlds_option
+from hocket.cli.shared.options import json_option, worlds_option
 from hocket.cli.shared.output import publish, rate_text
 from hocket.cli.shared.values import Real
-from hocket.cli.simulations.options import bandwidths_option, conditions_options
+from hocket.cli.simulations.networks import network_option, place, place_option
+from hocket.cli.simulations.options import aggregate_option, bandwidths_option, conditions_options
 from hocket.tools.replay.predicted import predicted
 from hocket.tools.replay.run import Replayed
+from hocket.tools.simulation.aggregation import Switch
 from hocket.tools.simulation.conditions import Conditions
-from hocket.tools.simulation.sweep import changed
+from hocket.tools.simulation.shapes import Shape
 
 
 @click.command("trace")
 @click.argument("paths", metavar="TRACE...", type=click.Path(path_type=Path), nargs=-1, required=True)
-@cluster_option(required=True)
+@place_option
+@network_option
 @worlds_option("Ranks; of a trace of parameter servers, workers.  [default: as recorded]")
 @bandwidths_option
 @conditions_options
@@ -35,15 +36,27 @@ from hocket.tools.simulation.sweep import changed
     show_default=True,
     help="What lies between messages takes so many times as long.",
 )
+@click.option(
+    "--draw",
+    is_flag=True,
+    help="Draw each gap, by --seed, from those measured of its kind, instead of repeating them.",
+)
+@aggregate_option(
+    "The switch of each rack sums workers' pushes, in so many slots of so many bytes; `:SHARE` behind them of the "
+    "pieces are lost, and sent again after 1 ms."
+)
 @json_option
 def command(
     *,
     paths: tuple[Path, ...],
-    cluster_path: Path,
+    cluster_path: Path | None,
+    shape: Shape | None,
     worlds: tuple[int, ...] | None,
     bandwidths: tuple[float | None, ...],
     conditions: Conditions,
     computation: float,
+    draw: bool,
+    aggregate: Switch | None,
     shaped: bool,
     as_json: bool,
 ) -> None:
@@ -51,19 +64,20 @@ def command(
 
     A TRACE is a trace directory, or the files of a DLC trace, one per node: its messages, what they wait for and the
     gaps between. With -n it has that many ranks: a plan's programs are compiled for them, and parameter servers get
-    copies of the recorded workers.
+    copies of the recorded workers. With --draw, computation, search and update are drawn from the measured ones.
 
     Example: hocket simulate trace worker0.txt worker1.txt server0.txt --cluster cluster.toml -n 8
     """
-    cluster = files.read(cluster_path, Cluster)
     found: list[tuple[int | None, float | None, Replayed]] = []
     for count, rate in product(worlds or (None,), bandwidths):
         again = predicted(
             paths,
-            changed(cluster, rate, None),
+            place(cluster_path, shape, rate, shaped=shaped),
             workers=count,
             computation=computation,
             conditions=conditions,
+            drawn=draw,
+            aggregate=aggregate,
             shaped=shaped,
         )
         found.append((count, rate, again))

@@ -6,7 +6,7 @@ empty.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,7 @@ from hocket.artefacts.trace import Recording, Trace
 from hocket.errors import UsageError
 from hocket.tools.analysis.arrivals import ArrivalCount, Arrivals
 from hocket.tools.analysis.dependencies import CriticalPath, DependencyCount, DependencyKind, PathCount
+from hocket.tools.analysis.keys import KEYS_MAX, KeyTimes, of_launches
 from hocket.tools.analysis.launches_path import LaunchPath, launch_path
 from hocket.tools.analysis.messages import Rows, WholeIterations, of_dlc, of_records, where
 from hocket.tools.analysis.phases import PhaseCount, Phases, marks_of, marks_of_launches
@@ -62,6 +63,7 @@ class Analysis(Struct, frozen=True, kw_only=True):
     arrivals: tuple[Arrivals, ...]
     phases: tuple[Phases, ...]
     servers: tuple[ServerTimes, ...]
+    keys: tuple[KeyTimes, ...]
     dependencies: tuple[DependencyKind, ...]
     critical_paths: tuple[CriticalPath, ...]
     launch_path: LaunchPath | None
@@ -94,33 +96,14 @@ def analyse(
         else:
             questions.read_records(opened.content, progress)
         notes += catalogue.complaints(opened, path)
-    if questions.late:
-        notes.append(
-            f"{questions.late} records came long after their iteration and are not in times of iterations"
-        )
-    if questions.silent[1]:
-        launches, silent = questions.silent
-        notes.append(
-            f"{silent} of {launches} launches of programs recorded no message (ranks of one host share memory): sizes, volumes and "
-            "arrivals are of the others"
-        )
-    if questions.late_arrivals:
-        notes.append(
-            f"{questions.late_arrivals} messages stand long after later ones and are not in the times between arrivals"
-        )
-    negative = questions.negative()
-    if negative:
-        what = ", ".join(
-            f"{each.what} {each.durations}"
-            if each.node is None
-            else f"{each.what} of node {each.node} {each.durations}"
-            for each in negative
-        )
-        notes.append(
-            f"{sum(each.durations for each in negative)} durations are below zero and in no figure (a clock jumped, or what is "
-            f"defined as first came second): {what}"
-        )
-    return questions.result(tuple(map(str, paths)), tuple(notes))
+    return questions.result(tuple(map(str, paths)), (*notes, *questions.notes()))
+
+
+def analyse_records(trace: Trace | Recording) -> Analysis:
+    """Analyse Hocket's own records, as `analyse` of their directory. Raises UsageError if servers' records need an absent extra."""
+    questions = _Questions()
+    questions.read_records(trace, None)
+    return questions.result((), tuple(questions.notes()))
 
 
 class _Questions:
@@ -136,6 +119,7 @@ class _Questions:
         self._servers: dict[int, ServerCount] = {}
         self._names: dict[int, str] = {}
         self._launch_path: LaunchPath | None = None
+        self._buckets: tuple[KeyTimes, ...] = ()
         self._clocks: list[ClockQuality] = []
         self._native = False
         self.silent = (0, 0)
@@ -177,6 +161,7 @@ class _Questions:
             if progress:
                 progress(self.records)
         self._launch_path = launch_path(ranks, self._names)
+        self._buckets = of_launches(ranks, self._names)
 
     def _records(self, trace: Trace | Recording, rank: int) -> Records:
         """Return a rank's records. Times of a recording in memory are aligned, if at all, by the code that made it."""
@@ -209,6 +194,34 @@ class _Questions:
         """Number of messages that came too late in the file to count towards the times between arrivals."""
         return self._arrivals.late
 
+    def notes(self) -> Iterator[str]:
+        """Yield a sentence for whatever is in no figure, or in some alone."""
+        if self.late:
+            yield f"{self.late} records came long after their iteration and are not in times of iterations"
+        left_out = sum(each.keys_left_out for each in self._servers.values())
+        if left_out:
+            yield f"{left_out} keys are beyond the first {KEYS_MAX} of a server and have no times of their own"
+        launches, silent = self.silent
+        if silent:
+            yield (
+                f"{silent} of {launches} launches of programs recorded no message (ranks of one host share memory): sizes, volumes "
+                "and arrivals are of the others"
+            )
+        if self.late_arrivals:
+            yield f"{self.late_arrivals} messages stand long after later ones and are not in the times between arrivals"
+        negative = self.negative()
+        if negative:
+            what = ", ".join(
+                f"{each.what} {each.durations}"
+                if each.node is None
+                else f"{each.what} of node {each.node} {each.durations}"
+                for each in negative
+            )
+            yield (
+                f"{sum(each.durations for each in negative)} durations are below zero and in no figure (a clock jumped, or what is "
+                f"defined as first came second): {what}"
+            )
+
     def negative(self) -> tuple[Negative, ...]:
         found: list[tuple[str, int | None, int]] = [
             ("d_time", None, 0 if self._native else self._dependencies.negative)
@@ -225,6 +238,7 @@ class _Questions:
         phases = [phase for node, each in sorted(self._phases.items()) if (phase := each.result(node))]
         paths = (each.result(node, self._names) for node, each in sorted(self._paths.items()))
         lagging = stragglers({node: each.computation for node, each in sorted(self._phases.items())})
+        keys = (each.keys(node, self._names) for node, each in sorted(self._servers.items()))
         lateness = [late for node, each in sorted(self._servers.items()) for late in each.lateness(node)]
         return Analysis(
             files=files,
@@ -235,6 +249,7 @@ class _Questions:
             arrivals=self._arrivals.result(),
             phases=tuple(phases),
             servers=tuple(each.result(node) for node, each in sorted(self._servers.items())),
+            keys=(*self._buckets, *(key for own in keys for key in own)),
             dependencies=() if self._native else self._dependencies.result(),
             critical_paths=tuple(path for path in paths if path),
             launch_path=self._launch_path,
@@ -251,7 +266,9 @@ class _Questions:
         if not self.records:
             reasons.append("sizes, volumes, arrivals: no messages are in it")
         if self._native:
-            reasons.append("search, update, synchronisation: no parameter server in a trace of this kind")
+            reasons.append("search, update: no parameter server in a trace of this kind")
+            if not self._buckets:
+                reasons.append("synchronisation: no launch was recorded by several ranks")
             reasons.append(
                 "dependencies by type: these records hold times, not dependencies; the critical path is by times"
             )

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hocket.artefacts.trace import Kind
-from hocket.tools.formats import dlc
+from hocket.tools.formats import dlc, dlc_all_reduce
 from hocket.tools.formats.launches import numbers
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ FIELDS = (
     ("time_ns", "<i8"),
     ("dep_key", "<i4"),
     ("dep_num", "<i4"),
+    ("num_pp", "<i8"),
 )
 
 OPEN_ITERATIONS = 64
@@ -48,10 +49,11 @@ NEWEST_SHARE = 0.999
 
 
 def of_dlc(batch: pa.RecordBatch) -> Rows:
-    """Return the rows of a batch of `formats.dlc`; set-up records have no key and no time."""
+    """Return the rows of a batch of `formats.dlc`, without ops that move nothing; set-up records have no key and no time."""
+    batch = dlc_all_reduce.messages(batch)
     rows = np.zeros(len(batch), list(FIELDS))
     rows["code"], rows["iteration"] = dlc.codes(batch), dlc.iterations(batch)
-    same = ("src", "dst", "length", "key", "peer", "dep_type", "dep_key", "dep_num")
+    same = ("src", "dst", "length", "key", "peer", "dep_type", "dep_key", "dep_num", "num_pp")
     for name, column in (*zip(same, same, strict=True), ("num", "operation_num"), ("d_time_us", "d_time")):
         rows[name] = _numbers(batch, column)
     rows["node"] = np.where(rows["code"] & dlc.RECV != 0, rows["dst"], rows["src"])

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
+from hocket.tools.analysis.distribution import Distribution
 from hocket.tools.analysis.messages import Rows, groups, where
 from hocket.tools.analysis.summary import Durations, Summary
 from hocket.tools.formats import dlc
@@ -34,6 +35,13 @@ class Marks:
     last_pull: Times
 
 
+class OverlapAtMost(Struct, frozen=True, kw_only=True):
+    """Point of a cumulative distribution: `share` of the iterations have at most this overlap ratio."""
+
+    share: float
+    ratio: float
+
+
 class Phases(Struct, frozen=True, kw_only=True):
     """Phases of one worker, over its complete iterations.
 
@@ -50,6 +58,8 @@ class Phases(Struct, frozen=True, kw_only=True):
     communication: Summary | None
     waiting: Summary | None
     overlap_ratio: float | None
+    overlap_cdf: tuple[OverlapAtMost, ...]
+    """Overlap ratios of single iterations, to a millionth."""
 
 
 def marks_of(rows: Rows) -> list[tuple[int, Marks]]:
@@ -98,6 +108,7 @@ class PhaseCount:
         }
         self._in_order = Durations(), Durations()
         """Overlapped time, and pure computation plus pure communication, of iterations without a negative part."""
+        self._overlap_ppm = Distribution()
         self._computation: list[Times] = []
         self._numbers: list[Times] = []
 
@@ -126,8 +137,11 @@ class PhaseCount:
         for name, values in parts.items():
             self._parts[name].add_ns(values)
         in_order = np.all([values >= 0 for values in parts.values()], axis=0)
-        self._in_order[0].add_ns(parts["overlapped"][in_order])
-        self._in_order[1].add_ns((parts["pure"] + parts["communication"])[in_order])
+        overlapped, rest = parts["overlapped"][in_order], (parts["pure"] + parts["communication"])[in_order]
+        self._in_order[0].add_ns(overlapped)
+        self._in_order[1].add_ns(rest)
+        some = rest > 0
+        self._overlap_ppm.add(np.round(1e6 * overlapped[some] / rest[some]).astype(np.int64))
         self._computation.append(parts["computation"])
         self._numbers.append(number[whole])
 
@@ -162,4 +176,7 @@ class PhaseCount:
             communication=communication,
             waiting=waiting,
             overlap_ratio=overlapped_us / rest_us if rest_us > 0 else None,
+            overlap_cdf=tuple(
+                OverlapAtMost(share=each.share, ratio=each.value / 1e6) for each in self._overlap_ppm.cdf()
+            ),
         )

@@ -1,4 +1,4 @@
-"""Time of a parameter server on a key: searching it, waiting for all workers, updating it.
+"""Time of a parameter server on its keys: searching them, waiting for all workers, updating them.
 
 Search is from a pull's arrival to its answer, as in the answer's `d_time`. If an answer to a push waits for all workers, the server
 is synchronous: synchronisation is from the first to the last push of a key in the iteration, update from there to the first answer.
@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
+from hocket.tools.analysis.keys import KeyDurations, KeyTimes
 from hocket.tools.analysis.messages import Rows, groups
 from hocket.tools.analysis.summary import Durations, Summary
 from hocket.tools.formats import dlc
@@ -42,6 +43,7 @@ class ServerCount:
     def __init__(self) -> None:
         self._search, self._synchronisation, self._update = Durations(), Durations(), Durations()
         self._asynchronous = Durations()
+        self._keys = KeyDurations(("search", "synchronisation", "update", "asynchronous"))
         self._synchronous_answers = 0
         self._last: dict[int, int] = {}
         self._behind_ns: dict[int, int] = {}
@@ -52,10 +54,12 @@ class ServerCount:
         rows = rows[rows["iteration"] >= 0]
         answers = rows[(rows["code"] == PULL_SEND) & (rows["dep_key"] >= 0)]
         self._search.add_ns(answers["d_time_us"] * 1000)
+        self._keys.add_ns("search", answers["key"], answers["d_time_us"] * 1000)
         answers = rows[rows["code"] == PUSH_SEND]
         alone = answers["dep_key"] >= 0
         self._synchronous_answers += int((~alone & (answers["dep_type"] != 0)).sum())
         self._asynchronous.add_ns(answers["d_time_us"][alone] * 1000)
+        self._keys.add_ns("asynchronous", answers["key"][alone], answers["d_time_us"][alone] * 1000)
         pushes = rows[(rows["code"] == PUSH_RECV) | (rows["code"] == PUSH_SEND)]
         for ordered, starts in groups(pushes, "iteration", "key"):
             self._rows_of_keys(ordered, starts)
@@ -67,8 +71,11 @@ class ServerCount:
         last = np.maximum.reduceat(np.where(arrived, time, early), starts)
         answered = np.minimum.reduceat(np.where(arrived, late, time), starts)
         whole = (first < late) & (answered < late)
-        self._synchronisation.add_ns((last - first)[first < late])
+        key, pushed = ordered["key"][starts], first < late
+        self._synchronisation.add_ns((last - first)[pushed])
+        self._keys.add_ns("synchronisation", key[pushed], (last - first)[pushed])
         self._update.add_ns((answered - last)[whole])
+        self._keys.add_ns("update", key[whole], (answered - last)[whole])
         of = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(ordered)))
         for worker in np.unique(ordered["peer"][arrived]).tolist():
             own = arrived & (ordered["peer"] == worker)
@@ -98,6 +105,27 @@ class ServerCount:
             search=self._search.summary(),
             synchronisation=self._synchronisation.summary() if synchronous else None,
             update=(self._update if synchronous else self._asynchronous).summary(),
+        )
+
+    @property
+    def keys_left_out(self) -> int:
+        """Number of keys without times of their own."""
+        return self._keys.left_out
+
+    def keys(self, node: int, names: dict[int, str]) -> tuple[KeyTimes, ...]:
+        """Return the times of each key."""
+        synchronous = self.synchronous
+        return tuple(
+            KeyTimes(
+                node=node,
+                key=key,
+                name=names.get(key, f"key {key}"),
+                search=times["search"],
+                synchronisation=times["synchronisation"] if synchronous else None,
+                update=times["update" if synchronous else "asynchronous"],
+                exchange=None,
+            )
+            for key, times in self._keys.summaries()
         )
 
     def lateness(self, node: int) -> tuple[Lateness, ...]:

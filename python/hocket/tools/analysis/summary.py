@@ -1,4 +1,4 @@
-"""Summary of many values: mean, median, extremes, collected while a trace is read, in bounded memory.
+"""Summary of many values: mean, extremes, percentiles, collected while a trace is read, in bounded memory.
 
 A trace may have negative durations, if its clocks jumped or events came in another order than defined. They are counted, but left
 out of all figures.
@@ -13,15 +13,24 @@ from msgspec import Struct
 from hocket.tools.analysis.distribution import Distribution
 
 
+class AtMost(Struct, frozen=True, kw_only=True):
+    """Point of a cumulative distribution: `share` of the durations are at most `us`."""
+
+    share: float
+    us: float
+
+
 class Summary(Struct, frozen=True, kw_only=True):
     """Statistics of `count` durations, microseconds; `negative` others were below zero and are left out."""
 
     count: int
     negative: int
+    least_us: float
     mean_us: float
     median_us: float
     p99_us: float
     longest_us: float
+    cdf_us: tuple[AtMost, ...]
 
 
 class Durations:
@@ -51,12 +60,14 @@ class Durations:
         """Return the statistics; None without durations."""
         if not self.count:
             return None
-        median, p99, longest = (self._values.at(share) or 0 for share in (0.5, 0.99, 1.0))
+        least, median, p99, longest = (self._values.at(share) or 0 for share in (0.0, 0.5, 0.99, 1.0))
         return Summary(
             count=self.count,
             negative=self.negative,
+            least_us=least / 1000,
             mean_us=self.total_us / self.count,
             median_us=median / 1000,
             p99_us=p99 / 1000,
             longest_us=longest / 1000,
+            cdf_us=tuple(AtMost(share=each.share, us=each.value / 1000) for each in self._values.cdf()),
         )

@@ -35,6 +35,8 @@ def tables(trace: Analysis) -> Iterator[Table]:
         yield _phases(trace)
     if trace.servers:
         yield _servers(trace)
+    if trace.keys:
+        yield _keys(trace)
     if any(each.records for each in trace.dependencies):
         yield _dependencies(trace)
     if trace.critical_paths or trace.launch_path:
@@ -135,6 +137,18 @@ def _servers(trace: Analysis) -> Table:
     return table
 
 
+def _keys(trace: Analysis) -> Table:
+    kinds = ("search", "synchronisation", "update", "exchange")
+    shown = [kind for kind in kinds if any(getattr(each, kind) for each in trace.keys)]
+    table = Table("key", "at", *shown, title="Times of each key: mean (least to 99 %)")
+    for each in trace.keys[:ROWS_MAX]:
+        at = "all ranks" if each.node is None else f"server {each.node}"
+        table.add_row(escape(each.name), at, *(_spread(getattr(each, kind)) for kind in shown))
+    if len(trace.keys) > ROWS_MAX:
+        table.add_row(f"and {len(trace.keys) - ROWS_MAX} more", "", *("" for _ in shown))
+    return table
+
+
 def _dependencies(trace: Analysis) -> Table:
     table = Table(
         "dependency", "records", "waiting for several", "mean d_time, one to one", title="Dependencies"
@@ -177,6 +191,12 @@ def _stragglers(trace: Analysis) -> Table:
 
 def _mean(summary: Summary | None) -> str:
     return UNKNOWN if summary is None else _time(summary.mean_us)
+
+
+def _spread(summary: Summary | None) -> str:
+    if summary is None:
+        return UNKNOWN
+    return f"{_time(summary.mean_us)} ({_time(summary.least_us)} to {_time(summary.p99_us)})"
 
 
 def _time(value_us: float) -> str:

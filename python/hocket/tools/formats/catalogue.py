@@ -1,7 +1,7 @@
 """Formats for converting traces, the losses of each, and the one function that converts.
 
 Adding a format takes a file beside this one and an entry here. Two forms travel between formats: DLC messages, batch by batch, and
-Hocket's own records. `dlc_native` converts between the two.
+Hocket's own records. `dlc_native`, `dlc_server` and `dlc_all_reduce` convert between the two.
 """
 
 from __future__ import annotations
@@ -42,12 +42,15 @@ class Format:
 
 BY_RECORDS = "what a record waits for, dispatch numbers, set-up records, the header's text"
 
+DLC_FILES = "worker*.txt"
+"""Files of a directory that `hocket trace convert` filled."""
+
 FORMATS = {
     each.name: each
     for each in (
         Format(
             "dlc", "SketchDLC's text, one file per node", (".txt",), "",
-            "single messages (a push and a pull per bucket, peer and iteration are left), computation, nanoseconds, names", "",
+            "spans of steps, nanoseconds, plan, cluster and profile, what scripts logged", "",
         ),
         Format("native", "Hocket's trace directory", (), "",
                "what scripts logged, counts of dropped records, bounds of clocks' errors", BY_RECORDS),
@@ -94,7 +97,9 @@ class Opened:
 def recognise(path: Path) -> str:
     """Return the format of a path's content. Raises ArtefactError when there is nothing, UsageError when no reader knows it."""
     if path.is_dir():
-        return "native" if (path / artefact.RUN_FILE).exists() else "kineto"
+        if (path / artefact.RUN_FILE).exists():
+            return "native"
+        return "dlc" if any(path.glob(DLC_FILES)) else "kineto"
     try:
         with path.open("rb") as file:
             start = file.read(16)
@@ -128,6 +133,8 @@ def open_trace(path: Path, *, strict: bool = False) -> Opened:
     if form == "dlc":
         from hocket.tools.formats import dlc  # noqa: PLC0415  # needs pyarrow
 
+        if path.is_dir():
+            return _all_ranks(path, strict=strict)
         reader = dlc.Reader(path, strict=strict)
         return Opened(form, Messages(reader.header, reader.batches(), reader))
     if form == "parquet":
@@ -142,6 +149,28 @@ def open_trace(path: Path, *, strict: bool = False) -> Opened:
     if strict and notes:
         raise ArtefactError(f"{notes[0]}\nhint: without `--strict` it is read as far as it is known")
     return Opened(form, recording, tuple(notes))
+
+
+def _all_ranks(directory: Path, *, strict: bool) -> Opened:
+    """Open the files of an all-reduce, one per rank, as the run that they were."""
+    from hocket.tools.formats import dlc, dlc_all_reduce  # noqa: PLC0415  # need pyarrow
+
+    paths = sorted(directory.glob(DLC_FILES))
+    readers = [dlc.Reader(path, strict=strict) for path in paths]
+    others = [
+        path
+        for path, reader in zip(paths, readers, strict=True)
+        if not dlc_all_reduce.is_all_reduce(reader.header)
+    ]
+    if others:
+        raise UsageError(
+            f"{others[0]} is not of an all-reduce\nhint: give the files of a DLC trace, one per node, instead of {directory}"
+        )
+    recording = dlc_all_reduce.to_native((reader.header, reader.batches()) for reader in readers)
+    notes = [
+        note for path, reader in zip(paths, readers, strict=True) for note in reader.wholeness.sentences(path)
+    ]
+    return Opened("dlc", recording, tuple(notes))
 
 
 def form_of(output: Path) -> str:
@@ -228,12 +257,14 @@ def _write(content: Messages | Trace | Recording, output: Path, to: str) -> int:
 
 
 def _from_dlc(messages: Messages, output: Path, to: str) -> int:
-    from hocket.tools.formats import dlc, dlc_native, parquet  # noqa: PLC0415  # need pyarrow
+    from hocket.tools.formats import dlc, dlc_all_reduce, dlc_native, parquet  # noqa: PLC0415  # need pyarrow
 
     if to == "dlc":
         return dlc.write(output, messages.header, messages.batches)
     if to == "parquet":
         return parquet.write(output, dlc.table_schema(messages.header), messages.batches)
+    if dlc_all_reduce.is_all_reduce(messages.header):
+        return _from_native(dlc_all_reduce.to_native([(messages.header, messages.batches)]), output, to)
     return _from_native(dlc_native.to_native(messages.header, messages.batches), output, to)
 
 
@@ -247,7 +278,7 @@ def _from_native(trace: Trace | Recording, output: Path, to: str) -> int:
 
         return parquet.write_native(output, trace)
     if to == "dlc":
-        from hocket.tools.formats import dlc, dlc_native, dlc_server  # noqa: PLC0415  # need pyarrow
+        from hocket.tools.formats import dlc, dlc_all_reduce, dlc_server  # noqa: PLC0415  # need pyarrow
 
         try:
             output.mkdir(parents=True, exist_ok=True)
@@ -258,7 +289,7 @@ def _from_native(trace: Trace | Recording, output: Path, to: str) -> int:
         if trace.run.roles is not None:
             served = dlc_server.to_dlc(trace, trace.run.roles)
             return sum(dlc.write(output / f"{node}.txt", header, batches) for node, header, batches in served)
-        files = dlc_native.to_dlc(trace)
+        files = dlc_all_reduce.to_dlc(trace)
         return sum(
             dlc.write(output / f"worker{rank}.txt", header, batches) for rank, header, batches in files
         )

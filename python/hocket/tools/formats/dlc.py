@@ -69,21 +69,27 @@ class Header:
     workers: int | None = None
     servers: int | None = None
 
+    @property
+    def host(self) -> str | None:
+        """Host of the node that wrote the file; None if the header has none."""
+        found = re.search(rb"^worker_hostname:= (.+)$", self.text, re.MULTILINE)
+        return None if found is None else found[1].decode(errors="replace")
+
     @staticmethod
     def parse(text: bytes) -> Header:
         """Parse a header's text; an implausible count is unknown."""
         return Header(text, _count(text, b"num_workers"), _count(text, b"num_servers"))
 
     @staticmethod
-    def of(workers: int, servers: int, host: str, *, wall_clock: bool) -> Header:
-        """Return the header of a trace made here, in the paper's words; `wall_clock`: times are since 1970."""
+    def of(workers: int, servers: int, host: str, *, wall_clock: bool, more: str = "") -> Header:
+        """Return the header of a trace made here, in the paper's words; `wall_clock`: times are since 1970; `more`: lines."""
         worker_ids = "".join(f"{rank}," for rank in range(workers))
         server_ids = "".join(f"{workers + rank}," for rank in range(servers))
         names = "\t".join(FIELDS)
         text = (
             f"==\nnum_workers:= {workers}\nnum_servers:= {servers}\nworker_hostname:= {host}\nWorker_ID:= {worker_ids}\n"
             f"Server_ID:= {server_ids}\n{EXPLANATION}"
-            f"{'' if wall_clock else NO_WALL_CLOCK}==\n{names}\n"
+            f"{more}{'' if wall_clock else NO_WALL_CLOCK}==\n{names}\n"
         )
         return Header(text.encode(), workers, servers)
 

@@ -2,9 +2,9 @@
 
 A gap is from the last record that a message waited for to its own record, both in one file and so of one clock; that is `d_time` if
 one record is waited for, and also holds for several. A send in the source's file and a receive in the destination's are one
-message: the n-th of a key, a direction and a pair. In all-reduce runs (`tools/formats/dlc_native.py`) every worker is a server as
-well, and a push is the pull of the other side. A run of Hocket with parameter servers is read through the files that it would be
-written as.
+message: the n-th of a key, a direction and a pair. In all-reduce runs (`tools/formats/dlc_all_reduce.py`) every worker is a server
+as well, and a push is the pull of the other side. A run of Hocket with parameter servers is read through the files that it would
+be written as.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy as np
 from hocket.artefacts.trace import Recording, Roles, Trace
 from hocket.errors import ArtefactError
 from hocket.tools.analysis.messages import of_dlc
-from hocket.tools.formats import catalogue, dlc, dlc_server
+from hocket.tools.formats import catalogue, dlc, dlc_all_reduce, dlc_server
 from hocket.tools.formats.catalogue import Messages
 from hocket.tools.replay.traffic import Message, Traffic, traffic
 
@@ -113,10 +113,23 @@ def _of_nodes(contents: Iterable[tuple[str, Messages]]) -> Traffic:
 def _read(path: str, content: Messages) -> tuple[int, _Node]:
     rows: list[dict[str, Any]] = []
     waits: list[str] = []
-    for batch in content.batches:
+    for whole in content.batches:
+        batch = dlc_all_reduce.messages(whole)
         found = of_dlc(batch)
         kept = np.flatnonzero(found["code"] != dlc.SETUP)
-        names = ("code", "iteration", "node", "src", "dst", "length", "key", "num", "peer", "time_ns")
+        names = (
+            "code",
+            "iteration",
+            "node",
+            "src",
+            "dst",
+            "length",
+            "key",
+            "num",
+            "peer",
+            "time_ns",
+            "num_pp",
+        )
         columns = [found[name][kept].tolist() for name in names]
         rows += [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
         texts = batch.column("id_dep").to_pylist()
@@ -137,6 +150,11 @@ def _traffic(nodes: dict[int, _Node], workers: int, servers: int) -> Traffic:
             ends = (row["src"] % workers, row["dst"] % workers) if symmetric else (row["src"], row["dst"])
             pair = *ends, row["key"], 0 if symmetric else row["code"] & dlc.PULL
             (receives if received else sends)[pair].append((number, at))
+    if symmetric:
+        # Messages of a pair in one launch meet in the order of their ops, whichever was under way first.
+        for number_of in (sends, receives):
+            for places in number_of.values():
+                places.sort(key=lambda place: _turn(nodes[place[0]].rows[place[1]]))
     _check_senders(nodes, sends, receives, workers, servers)
     taken = {place: (pair, turn) for pair, places in receives.items() for turn, place in enumerate(places)}
     order = sorted(
@@ -152,6 +170,10 @@ def _traffic(nodes: dict[int, _Node], workers: int, servers: int) -> Traffic:
         f"server {at}" for at in range(0 if symmetric else servers)
     ]
     return traffic(names, workers, made, arrivals_s)
+
+
+def _turn(row: dict[str, Any]) -> tuple[int, int]:
+    return row["iteration"], row["num_pp"]
 
 
 def _pushes_and_pulls(nodes: dict[int, _Node]) -> bool:
@@ -210,7 +232,9 @@ class _Making:
                     place = moments[number, after] = len(self._planned) + len(moments)
                 after = (place,)
             gap_s = max(0, row["time_ns"] - since_ns) * NS
-            made.append(Message(pair[0], pair[1], row["length"], after, gap_s, row["iteration"]))
+            # Search and update of a server are told apart by the code, and each worker's computation by its key.
+            kind = (row["code"], row["key"], pair[0]) if row["iteration"] >= 0 else ()
+            made.append(Message(pair[0], pair[1], row["length"], after, gap_s, row["iteration"], kind))
             arrival = self._arrival_of.get((pair, turn))
             record = row if arrival is None else self._nodes[arrival[0]].rows[arrival[1]]
             arrivals_s.append(record["time_ns"] * NS)

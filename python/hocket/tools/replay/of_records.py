@@ -67,7 +67,9 @@ def of_records(trace: Trace | Recording) -> Traffic:
             before = [each for each in landed[launch] if each[0] <= ready_ns]
             place, since_ns = (number[before[-1][1]], before[-1][0]) if before else places[launch]
             gap_s = max(0, ready_ns - since_ns) * NS
-            made[number[key]] = Message(rank, key[1], int(sent[key][2]), (place,), gap_s, key[3])
+            # A message that waits for another is made of it; the launch's first ones are ready at once.
+            kind = (key[2], rank, int(bool(before)))
+            made[number[key]] = Message(rank, key[1], int(sent[key][2]), (place,), gap_s, key[3], kind)
     whole = [message for message in made if message is not None] + moments
     times_s = [received[key][1] * NS for key in order] + [0.0] * len(moments)
     return traffic(trace.run.hosts, trace.run.world, whole, times_s)
@@ -122,7 +124,7 @@ def _launches(
             place = first + len(found)
             gap_s = max(0, launch.ready_ns - since_ns) * NS
             found[launch.program, launch.instance] = (
-                Message(rank, rank, 0, after, gap_s, -1),
+                Message(rank, rank, 0, after, gap_s, -1, (launch.program, rank) if after else ()),
                 place,
                 launch.ready_ns,
             )

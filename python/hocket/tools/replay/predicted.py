@@ -15,38 +15,52 @@ from hocket.errors import UsageError
 from hocket.planning.rescaled import rescaled
 from hocket.planning.routes import known, name
 from hocket.tools.replay import simulated
+from hocket.tools.replay.aggregated import aggregated
+from hocket.tools.replay.drawn import gaps_drawn, steps_drawn
 from hocket.tools.replay.of_dlc import of_dlc_files
 from hocket.tools.replay.run import Replayed, compared, recording_of, traffic_in
 from hocket.tools.replay.schedule import Schedule, schedule
 from hocket.tools.replay.workers import with_workers
 from hocket.tools.simulation import flow
+from hocket.tools.simulation.aggregation import Switch
 from hocket.tools.simulation.conditions import Conditions, Costs
 from hocket.tools.simulation.flow import Prepared
 from hocket.tools.simulation.networks import from_cluster
+from hocket.tools.simulation.shapes import Shape
 
 
 def predicted(
     paths: Sequence[Path],
-    cluster: Cluster,
+    where: Cluster | Shape,
     *,
     workers: int | None = None,
     computation: float = 1.0,
     conditions: Conditions | None = None,
+    drawn: bool = False,
+    aggregate: Switch | None = None,
     shaped: bool = False,
 ) -> Replayed:
-    """Predict the slowest worker's step times on `cluster`: of a trace directory, or of the files of a DLC trace.
+    """Predict the slowest worker's step times of a trace directory, or of the files of a DLC trace, on any network.
 
-    `workers`: number of workers; each computes like a recorded one. Every gap is multiplied by `computation`.
+    `workers`: number of workers; each computes like a recorded one. Every gap is multiplied by `computation`. `drawn`: gaps are
+    drawn by the conditions' seed from those recorded, instead of repeated. `aggregate`: what the switch of each rack sums with.
 
     Raises ArtefactError when the trace cannot be replayed, UsageError when it lacks information for that many workers
     or the cluster has too few slots, SimulationError when nothing moves any more.
     """
+    seed = (conditions or Conditions()).seed
     recording = recording_of(paths)
     if recording is not None and known(recording.run.plan):
+        if aggregate is not None:
+            raise UsageError(
+                "switches sum the pushes of a trace of parameter servers\n"
+                "hint: `hocket simulate plan --aggregate` sums a plan's buckets"
+            )
         recorded = schedule(recording)
-        plan = _plan(recording, recorded.plan, workers, cluster)
-        network = from_cluster(cluster, plan.world, shaped=shaped)
-        steps_s = predict(recorded, plan, network, conditions=conditions, computation=computation)
+        plan = _plan(recording, recorded.plan, workers, where)
+        network = _network(where, plan.world, shaped=shaped)
+        launched = steps_drawn(recorded, plan.world, seed) if drawn else recorded
+        steps_s = predict(launched, plan, network, conditions=conditions, computation=computation)
         return compared(recorded.slowest_s(), steps_s, repeat=1)
     traffic = of_dlc_files(paths) if recording is None else traffic_in(recording)
     if workers not in (None, traffic.workers):
@@ -56,8 +70,17 @@ def predicted(
                 "hint: record a run of `--plan`"
             )
         traffic = with_workers(traffic, workers)
-    network = from_cluster(cluster, len(traffic.nodes), shaped=shaped)
-    steps_s = simulated.predict(traffic, network, conditions=conditions, computation=computation)
+    traffic = gaps_drawn(traffic, seed) if drawn else traffic
+    network = _network(where, len(traffic.nodes), shaped=shaped)
+    costs = Costs()
+    switches: tuple[int, ...] = ()
+    if aggregate is not None:
+        summed = aggregated(traffic, network, aggregate, seed)
+        traffic, network, switches = summed.traffic, summed.network, summed.switches
+        costs = Costs(rendezvous=False)
+    steps_s = simulated.predict(
+        traffic, network, costs=costs, conditions=conditions, computation=computation, switches=switches
+    )
     return compared(traffic.recorded_s, steps_s, repeat=1)
 
 
@@ -111,11 +134,19 @@ def predict(
     )
 
 
-def _plan(recording: Trace | Recording, plan: Plan, workers: int | None, cluster: Cluster) -> Plan:
+def _network(where: Cluster | Shape, world: int, *, shaped: bool) -> Network:
+    return where.network(world) if isinstance(where, Shape) else from_cluster(where, world, shaped=shaped)
+
+
+def _plan(recording: Trace | Recording, plan: Plan, workers: int | None, where: Cluster | Shape) -> Plan:
     if workers in (None, plan.world):
         return plan
+    if isinstance(where, Shape):
+        raise UsageError(
+            f"the trace's plan is for {plan.world} ranks, and its rules for others need hosts and racks\nhint: give a cluster file"
+        )
     run = recording.run
-    return rescaled(plan, workers, cluster, made_for=run.cluster, hosts=run.hosts)
+    return rescaled(plan, workers, where, made_for=run.cluster, hosts=run.hosts)
 
 
 def _check_places(plan: Plan, network: Network) -> None:

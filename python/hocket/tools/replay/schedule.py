@@ -26,7 +26,7 @@ class Step(Struct, frozen=True, kw_only=True):
 
 
 class Schedule(Struct, frozen=True, kw_only=True):
-    """Schedule of all ranks. `ranks[rank]`: steps that all ranks recorded, in order; `hosts[rank]`: its host."""
+    """Schedule of all ranks. `ranks[rank]`: steps that all ranks recorded, in order; `hosts[rank]`: its host in the record."""
 
     plan: Plan
     hosts: tuple[str, ...]

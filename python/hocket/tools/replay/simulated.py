@@ -26,8 +26,10 @@ def predict(
     costs: Costs | None = None,
     conditions: Conditions | None = None,
     computation: float = 1.0,
+    switches: Sequence[int] = (),
 ) -> tuple[float, ...]:
-    """Predict the seconds of each iteration, as `traffic.steps_s`; every gap is multiplied by `computation`.
+    """Predict the seconds of each iteration, as `traffic.steps_s`; every gap is multiplied by `computation`. `switches`: nodes that
+    messages cost nothing.
 
     Raises UsageError when network and trace do not fit, SimulationError when nothing moves any more.
     """
@@ -42,7 +44,7 @@ def predict(
         (each.source, each.destination, each.bytes, each.after, each.gap_s * computation)
         for each in traffic.messages
     ]
-    program = _native.SimulatedProgram.messages(world, rows, [], native, costs.native())
+    program = _native.SimulatedProgram.messages(world, rows, list(switches), native, costs.native())
     simulation = flow.run(
         native,
         [program],

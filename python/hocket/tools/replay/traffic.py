@@ -19,7 +19,8 @@ class Message(Struct, frozen=True, array_like=True):
     """Message that leaves `gap_s` after the last of the messages `after`.
 
     The gap starts at their arrival if they come to its source, at their departure if they leave it, and without any at the replay's
-    start. A message from a node to itself is a moment and moves nothing.
+    start. A message from a node to itself is a moment and moves nothing. Gaps of messages of one `kind` measure the same, such as a
+    server's search for a key; (): nothing else is like it.
     """
 
     source: int
@@ -28,6 +29,7 @@ class Message(Struct, frozen=True, array_like=True):
     after: tuple[int, ...]
     gap_s: float
     iteration: int
+    kind: tuple[int, ...] = ()
 
     @property
     def is_moment(self) -> bool:

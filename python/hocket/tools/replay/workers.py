@@ -88,7 +88,7 @@ class _Copying:
             copy if end < self._traffic.workers else end + shift
             for end in (recorded.source, recorded.destination)
         )
-        return Message(source, destination, recorded.bytes, tuple(after), recorded.gap_s, recorded.iteration)
+        return msgspec.structs.replace(recorded, source=source, destination=destination, after=tuple(after))
 
     def _copies(self, owners: frozenset[int]) -> range:
         first = min(owners, default=0)

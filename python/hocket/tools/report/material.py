@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,10 @@ from hocket.artefacts.decoding import MALFORMED, why
 from hocket.artefacts.goodput import Goodput
 from hocket.artefacts.members_change import MembersChange
 from hocket.artefacts.plan import Candidate
-from hocket.artefacts.trace import RUN_FILE, RankRecords, RunInfo, metrics_file, records_file
+from hocket.artefacts.trace import RUN_FILE, RankRecords, Recording, RunInfo, metrics_file, records_file
 from hocket.artefacts.usage import Usage, read_usage
 from hocket.errors import ArtefactError
+from hocket.tools.analysis.analyse import Analysis, analyse_records
 from hocket.tools.report.markup import NAME_CHARACTERS_MAX, clipped
 
 Records = npt.NDArray[np.void]
@@ -103,6 +105,11 @@ class Material:
         chosen = self.records[rank][self.records[rank]["kind"] == kind]
         ordered: Records = chosen[np.argsort(chosen["start_ns"], kind="stable")]
         return ordered
+
+    @cached_property
+    def analysis(self) -> Analysis:
+        """Answers of `hocket trace analyse`. Raises UsageError if servers' records need an absent extra."""
+        return analyse_records(Recording(self.run, self.records))
 
     @property
     def ranks(self) -> list[int]:

@@ -7,6 +7,8 @@ worker's link thus carries each gradient once each way, and a pool smaller than 
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from msgspec import Struct
 
@@ -32,12 +34,27 @@ NS = 1e-9
 class Switch(Struct, frozen=True, kw_only=True):
     """Resources of the switch for the job: `slots` sums of `slot_bytes`.
 
-    `host_s`: a worker's time for each piece sent and received.
+    `host_s`: a worker's time for each piece sent and received. `loss`: share of the pieces to a switch that are lost, and sent
+    again `timeout_s` after they left; of captured traces alone.
     """
 
     slots: int
     slot_bytes: int
     host_s: float = 0.0
+    loss: float = 0.0
+    timeout_s: float = 1e-3
+
+    def check(self) -> None:
+        """Raise UsageError for a switch that cannot be."""
+        if self.slots < 1 or self.slot_bytes < 1 or self.host_s < 0:
+            raise UsageError(
+                f"a switch with {self.slots} slots of {self.slot_bytes} bytes: it needs one at least"
+            )
+        if not (0 <= self.loss < 1 and 0 < self.timeout_s < math.inf):
+            raise UsageError(
+                f"a switch that loses {self.loss} of its pieces, sent again after {self.timeout_s} s: a share from 0 to below 1, "
+                "and a time above 0"
+            )
 
 
 def predict(
@@ -50,10 +67,9 @@ def predict(
     """
     conditions = conditions or Conditions()
     world = plan.world
-    if switch.slots < 1 or switch.slot_bytes < 1 or switch.host_s < 0:
-        raise UsageError(
-            f"a switch with {switch.slots} slots of {switch.slot_bytes} bytes: it needs one at least"
-        )
+    switch.check()
+    if switch.loss:
+        raise UsageError("lost pieces are simulated for captured traces: leave the loss out")
     if world != network.world:
         raise UsageError(f"the plan is for {world} ranks, the network has {network.world}")
     ways = [_way(network, rank) for rank in range(world)]
