@@ -12,7 +12,6 @@ BENCHMARKS = "a library in a benchmark"
 BUFFERS = "equal buffers"
 CLIPPING = "clipping"
 DDP = "DDP over another backend"
-DUMPS = "HOCKET_DUMPS"
 ELASTIC = "elastic jobs"
 EPOCHS = "handlers of timers and members"
 FABRIC = "a fabric"
@@ -128,10 +127,6 @@ REFUSED: dict[tuple[str, str], str] = {
     ),
     (SERVERS, GIVEN): _ALL_TRAIN.format(SERVERS),
     (HELPERS, GIVEN): _ALL_TRAIN.format(HELPERS),
-    (ELASTIC, DUMPS): (
-        "HOCKET_DUMPS: an elastic job goes on without a rank that is lost, and fails with none\n"
-        "hint: leave it unset; the launcher says which rank was lost and why"
-    ),
     (
         MEANS,
         TURNS,

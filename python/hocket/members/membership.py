@@ -479,7 +479,7 @@ class Membership:
         some_left = self._leavers.decided(self._members, members, decision.evicted)
         self._members = members
         if some_left or decision.step is not None:
-            self._pending.append(Epoch(decision.epoch or 0, self._in_ranks(members)))
+            self._pending.append(Epoch(decision.epoch or 0, *map(self._in_ranks, (members, self._leavers.all))))
 
     def _interrupt(self, why: str) -> None:
         if self._engine is not None:
