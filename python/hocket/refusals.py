@@ -95,7 +95,6 @@ _ELASTIC = {
     SERVERS: SERVERS,
     HELPERS: HELPERS,
     JOIN: JOIN,
-    GATES: "a plan or a policy whose layers wait at gates",
     OWNERS: "owners that update (bucket {index})",
     LIBRARY: "a policy that calls {library}",
     SECOND: SECOND,

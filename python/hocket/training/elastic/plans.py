@@ -1,6 +1,5 @@
-"""Plan of the remaining members after a loss: the same buckets, by routes that fit their hosts.
-
-The members have to go on at once, so nothing is searched for.
+"""Plans of elastic jobs: with a barrier at each step's end, and, after a loss, with the same buckets by routes that fit the remaining
+members' hosts. These have to go on at once, so nothing is searched for.
 """
 
 from __future__ import annotations
@@ -10,9 +9,46 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from hocket.artefacts.plan import AllReduce, Bucket, Evidence, Plan, Traced
+from hocket.artefacts.plan import AllReduce, Begun, Bucket, Due, Evidence, Plan, Schedule, Traced, Turn
 from hocket.planning.buckets import with_codec
 from hocket.planning.default import Choice, by_hosts
+
+
+def with_barrier(plan: Plan) -> Plan:
+    """Return the plan with a barrier at the end of each step in place of gates, by which the optimizer is given the same means.
+
+    A loss may undo a step until all ranks have all of its sums. A layer whose forward has run with some of them could not be run
+    again, so no layer begins before.
+
+    >>> from hocket.planning.default import default_plan
+    >>> gated = replace(default_plan([], by_hosts("ab")), schedule=Schedule(overlap="gates"))
+    >>> with_barrier(gated).schedule == Schedule()
+    True
+    """
+    if not has_gates(plan):
+        return plan
+    safer = tuple(map(_with_barrier, plan.safer))
+    return replace(plan, schedule=_with_barrier(plan.schedule), safer=safer)
+
+
+def has_gates(plan: Plan) -> bool:
+    """Return whether layers wait at gates."""
+    return any(each.overlap == "gates" for each in (plan.schedule, *plan.safer))
+
+
+def _with_barrier(schedule: Schedule) -> Schedule:
+    sent = [turn.sent for turns in schedule.turns for turn in turns]
+    # What begins with an iteration goes after all that goes at the end of the one before.
+    after = 1 + max((each.place for each in sent if isinstance(each, Begun)), default=0)
+
+    def at_end(turn: Turn) -> Turn:
+        due, sent = turn.due.iteration, turn.sent
+        if isinstance(sent, Begun) and sent.iteration > due:
+            sent = Begun(iteration=due, point="backward_end", place=after + sent.place)
+        return replace(turn, sent=sent, due=Due(iteration=due))
+
+    turns = tuple(tuple(map(at_end, own)) for own in schedule.turns)
+    return replace(schedule, overlap="barrier", turns=turns)
 
 
 def following(plan: Plan, hosts: Sequence[str]) -> Plan:
