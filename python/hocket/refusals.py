@@ -114,11 +114,6 @@ _TOGETHER = "{what}: with parameter servers, workers push gradients, and do not 
 
 REFUSED: dict[tuple[str, str], str] = {
     **{(ELASTIC, each): _LOST.format(said) for each, said in _ELASTIC.items()},
-    (ELASTIC, SPARSE): (
-        "an elastic job cannot have sparse gradients yet, and {variable} (bucket {index}) travels as rows: who "
-        "has a part of them would be lost with a rank\n"
-        "hint: sparse=False for its embedding, or a plan without rows; docs/elastic.md says what an elastic job can do"
-    ),
     (ELASTIC, GIVEN): (
         "HOCKET_COORDINATOR, but the ranks of {whose} stay as they are: its collectives would wait for a lost one\n"
         "hint: unset it, and go on from a checkpoint; hk.distribute with all ranks, in a loop of your own, trains on "

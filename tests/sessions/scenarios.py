@@ -31,7 +31,7 @@ POLICIES = ("rounding", "gated")
 OWN = ("default", "local", *POLICIES)
 """Plans that are not written here, bucket by bucket."""
 
-MEMBERS = ("buckets", "parts", "replicas", "traced", "rounding", "gated")
+MEMBERS = ("buckets", "parts", "replicas", "rows", "traced", "rounding", "gated")
 """Plans that elastic jobs have."""
 
 VICTIM = LEAVER = 1

@@ -11,15 +11,17 @@ from msgspec.structs import replace
 
 from hocket import _native
 from hocket.artefacts.gradient import Gradient
-from hocket.artefacts.plan import Begun, Owned, Owner, Plan, Schedule, Traced
+from hocket.artefacts.plan import Begun, Gathered, Owned, Owner, Plan, Schedule, Traced
 from hocket.errors import UsageError
 from hocket.planning.buckets import with_codec
 from hocket.planning.compile import programs
 from hocket.planning.default import by_hosts, default_plan
+from hocket.planning.rows import rows_max
 from hocket.refusals import ELASTIC, check
 from hocket.settings import Settings
 from hocket.training.elastic.plans import following, has_gates, means, with_barrier
-from hocket.training.features import check_elastic, of_settings
+from hocket.training.features import check_elastic, of_settings, runs_elastic
+from hocket.training.memory.gathered import compile_rows
 from tests.sessions.plans import random_schedule
 
 
@@ -72,6 +74,23 @@ def test_a_policy_that_has_no_programs_for_those_that_are_left_gives_way() -> No
     after = means(kept, "ab")
     check_elastic(after)
     assert len(programs(after)) == len(before.buckets)
+
+
+def test_rows_travel_on_as_many_as_are_worth_it_for_those_that_are_left() -> None:
+    """Broken: ranks that are left would send rows to a rank that is gone, or every step of theirs densely."""
+    table = Gradient("words", (1000, 4), "f32", sparse=True)
+    before = default_plan([table], by_hosts("abcd"))
+    assert runs_elastic(before)
+    by_rule = [bucket.route.rows for bucket in before.buckets]
+    for hosts in ("abc", "aab", "a"):
+        (bucket,) = following(before, hosts).buckets
+        assert sorted(bucket.order) == list(range(len(hosts)))
+        assert isinstance(bucket.route, Gathered)
+        assert bucket.route.rows == rows_max(table, len(hosts)) > by_rule[0]
+        assert len(compile_rows(following(before, hosts), 0, table).order) == len(hosts)
+    given = replace(before.buckets[0], route=replace(before.buckets[0].route, rows=7))
+    (bucket,) = following(replace(before, buckets=(given,)), "ab").buckets
+    assert bucket.route.rows == 7
 
 
 def test_those_that_are_left_use_all_cards() -> None:

@@ -1,5 +1,6 @@
-"""Plans of elastic jobs: with a barrier at each step's end, and, after a loss, with the same buckets by routes that fit the remaining
-members' hosts. These have to go on at once, so nothing is searched for.
+"""Plans of elastic jobs: with a barrier at each step's end, and, after a loss, with the same buckets by routes that fit the hosts.
+
+Remaining members have to go on at once, so nothing is searched for.
 """
 
 from __future__ import annotations
@@ -9,9 +10,21 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from hocket.artefacts.plan import AllReduce, Begun, Bucket, Due, Evidence, Plan, Schedule, Traced, Turn
+from hocket.artefacts.plan import (
+    AllReduce,
+    Begun,
+    Bucket,
+    Due,
+    Evidence,
+    Gathered,
+    Plan,
+    Schedule,
+    Traced,
+    Turn,
+)
 from hocket.planning.buckets import with_codec
 from hocket.planning.default import Choice, by_hosts
+from hocket.planning.rows import most
 
 
 def with_barrier(plan: Plan) -> Plan:
@@ -53,8 +66,8 @@ def _with_barrier(schedule: Schedule) -> Schedule:
 
 def following(plan: Plan, hosts: Sequence[str]) -> Plan:
     """Return a plan for ranks on these hosts. Buckets have the same parts, so their memory stays; policies decide anew about
-    theirs. Means travel by the route that fits the hosts, and over all cards, since a host that has joined may have fewer;
-    where they were rounded, they are rounded between hosts.
+    theirs, and rows are gathered as before. Means travel by the route that fits the hosts, and over all cards, since a host that
+    has joined may have fewer; where they were rounded, they are rounded between hosts.
 
     >>> from hocket.artefacts.gradient import Gradient
     >>> from hocket.planning.default import default_plan
@@ -71,6 +84,9 @@ def following(plan: Plan, hosts: Sequence[str]) -> Plan:
     def follows(bucket: Bucket) -> Bucket:
         if isinstance(bucket.route, Traced):
             return replace(bucket, order=choice.order, cards=None)
+        if isinstance(bucket.route, Gathered):
+            rows = most(bucket, plan.world, len(hosts))
+            return replace(bucket, order=choice.order, cards=None, route=replace(bucket.route, rows=rows))
         mean = _mean(bucket, choice)
         return with_codec(mean, bucket.codec, remote) if remote and bucket.codec != "none" else mean
 

@@ -253,6 +253,8 @@ class Standing:
             else:
                 for launch in updates.buckets[turn.arena].launches:
                     self._wait(launch.program)
+        for program in self.step.agreement.begin_dense():
+            self._wait(program)
 
     def _agreed(self) -> int:
         """Return the epoch of members in force when this step stands: another than before only if all are ready for it, no turn is
@@ -266,6 +268,8 @@ class Standing:
         self._whole = False
         self.step.agreement.decide()
         for turn in self._due:
+            # Programs for other members have other blocks of rows.
+            self.step.agreement.finish_rows(updates.buckets[turn.arena])
             updates.readiness.applied(turn.arena)
         # Other members wait until all gradients that were made are applied.
         planned = self._awaited or self.step.agreement.votes.members != self._in_force
@@ -294,7 +298,7 @@ class Standing:
         before.stop()
         self.job = job
         step.source, compiled = followed(before, self.plan, job, epoch)
-        placed = self._memory.loaded(compiled, step.engine, f" of members' epoch {epoch}")
+        placed = self._memory.loaded(compiled, step.engine, job.rank, f" of members' epoch {epoch}")
         self._kept.put(placed, step.engine, job.rank)
         if isinstance(step.agreement.votes, Votes):
             step.agreement.votes.load(job.hosts)

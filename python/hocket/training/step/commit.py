@@ -91,7 +91,7 @@ class Commit:
         with step.naming():
             timeout_s = self.job.settings.timeout_s
             step.updates.wait(turn, timeout_s + (PATIENCE_S if bucket.served else 0.0))
-            step.agreement.finish_rows(bucket)
+            step.agreement.finish_rows(bucket, lambda program: step.engine.wait(program, timeout_s))
         step.updates.readiness.applied(turn.arena)
 
     @contextlib.contextmanager

@@ -266,7 +266,7 @@ class Step:
         if self.updates.own is not None:
             return unmade
         self.owners.reduced(own)
-        if mean is not own:
+        if mean is not own and not own.sparse:
             self.framework.show(mean)
         for name in unmade:
             self.framework.drop(name)
