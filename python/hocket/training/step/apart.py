@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from msgspec.structs import replace as replaced
+
 from hocket import _native
 from hocket.artefacts.dtypes import ITEM_BYTES
 from hocket.artefacts.gradient import Gradient
-from hocket.training.features import check_late_libraries
 from hocket.training.memory.arenas import Run, arenas_of
 from hocket.training.memory.buckets import CompiledBucket, Launch, LoadedBucket, over, parts_of
 from hocket.training.memory.device import Device, staged
@@ -45,8 +46,8 @@ class Area:
 class Apart(Memory):
     """Memory of a session whose sums lie in other memory than gradients, independent of the members."""
 
-    def __init__(self, check: Callable[[Sequence[CompiledBucket]], None]) -> None:
-        """`check`: raises UsageError for buckets whose sums cannot lie apart."""
+    def __init__(self, check: Callable[[Sequence[CompiledBucket]], None] | None = None) -> None:
+        """`check`: raises UsageError for buckets that the session cannot have; None: it can have all."""
         super().__init__(told_apart=True)
         self._check = check
         self._areas: list[Area] = []
@@ -65,7 +66,8 @@ class Apart(Memory):
         slots: Sequence[int],
         _before: Sequence[LoadedBucket],
     ) -> list[LoadedBucket]:
-        self._check(buckets)
+        if self._check is not None:
+            self._check(buckets)
         self.lay_out(buckets, place.engine, framework, slots)
         epoch = place.source.epochs.current.number
         self._device = framework.device
@@ -124,7 +126,7 @@ class Apart(Memory):
                 )
                 if rows is not None:
                     rows.load(priority=compiled.priority, label=named, cards=compiled.cards)
-                launches.append(Launch(compiled, program, number, runs, rows=rows))
+                launches.append(Launch(replaced(compiled, program=own), program, number, runs, rows=rows))
             others = tuple(replace(each, launches=tuple(launches)) for each in area.bucket.others)
             found.append(replace(area.bucket, launches=tuple(launches), others=others))
         return found
@@ -153,7 +155,7 @@ class AsPlanned(Memory):
     ) -> list[LoadedBucket]:
         plan = place.source.plan(place.source.epochs.current)
         anchored = any(each.steps != "one" for each in (plan.schedule, *plan.safer))
-        self._apart = Apart(check_late_libraries) if anchored else None
+        self._apart = Apart() if anchored else None
         if self._apart is not None:
             return self._apart.placed(buckets, place, framework, slots, before)
         return super().placed(buckets, place, framework, slots, before)

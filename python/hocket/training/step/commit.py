@@ -81,6 +81,7 @@ class Commit:
             step.agreement.count()
             step.agreement.cast(unmade, meet=meet)
             due = step.updates.ended(unmade, holds=step.ends_turns)
+            step.sent()
             step.companion.launched(waits=waits)
         return due
 
@@ -100,6 +101,7 @@ class Commit:
         self.step.agreement.count()
         with self.step.naming():
             rounds = self.step.updates.flush()
+            self.step.sent()
         yield rounds
 
     def step_ended(self) -> None: ...
