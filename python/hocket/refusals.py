@@ -31,7 +31,6 @@ PLAN = "a plan"
 POLICY = "a policy"
 PROFILE = "a profile of the script"
 REORDER = "HOCKET_REORDER"
-REPLICAS = "means among the replicas of a shard"
 SEARCH = "a search for a plan"
 SECOND = "a second model"
 SERVERS = "parameter servers"
@@ -141,10 +140,6 @@ REFUSED: dict[tuple[str, str], str] = {
     ),
     (REORDER, POLICY): (
         "HOCKET_REORDER is for plans whose buckets have an order: a policy decides for itself\nhint: leave it unset"
-    ),
-    (REPLICAS, LIBRARY): (
-        "a policy that calls {library}, whose communicator is of all ranks, and the replicas of a shard are only some\n"
-        "hint: a policy of messages and of Hocket's own collectives"
     ),
     (SEARCH, PLAN): _SEARCH_GIVEN,
     (SEARCH, POLICY): _SEARCH_GIVEN,
