@@ -191,7 +191,7 @@ class ByGloo(Policy):
 
 
 def beside_native(store, backend="gloo", ways="", by=""):
-    """By way: the greatest difference from native HSDP after some steps, and how far the model moved. `by`: `library` or nothing."""
+    """By way: the largest difference from native HSDP after some steps, and how far the model moved. `by`: `library`, or none."""
     rank, mesh = here(store, backend)
     given = {"policy": ByGloo()} if by == "library" else {}
     found = {}
