@@ -125,7 +125,6 @@ REFUSED: dict[tuple[str, str], str] = {
         MEANS,
         TURNS,
     ): "{where}: merged and late gradients are means that all ranks have\nhint: leave one of them out",
-    (HELPERS, OWNERS): "{where}: helpers have no optimizer\nhint: leave one of them out",
     (HELPERS, TURNS): "{where}: helpers take part in each iteration\nhint: leave one of them out",
     (HELPERS, SERVERS): "{where}: ranks that do not train are one or the other\nhint: leave one of them out",
     (SERVERS, POLICY): (
@@ -163,8 +162,8 @@ REFUSED: dict[tuple[str, str], str] = {
 def refused(one: str, other: str, **facts: object) -> UsageError:
     """Return the error for a pair of features.
 
-    >>> refused(HELPERS, OWNERS, where="rank 3").summary
-    'rank 3: helpers have no optimizer'
+    >>> refused(HELPERS, TURNS, where="rank 3").summary
+    'rank 3: helpers take part in each iteration'
     """
     return UsageError(REFUSED[one, other].format(**facts))
 
