@@ -132,7 +132,7 @@ class Step:
     def sent(self) -> None:
         """Note that turns were sent: where ranks step alone, libraries run the collectives of what has left, and no others."""
         if self.updates.local is not None:
-            self.place.libraries.expect(self.updates.launched())
+            self.place.libraries.expect(self.updates.local.sent())
 
     def finish_step(self) -> None:
         """Open all gates, which applies the updates that they put off."""

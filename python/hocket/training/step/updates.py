@@ -66,8 +66,6 @@ class Updates:
         """Gradients that may lie where sums travel."""
         self._framework = framework
         self._before = 0, 0
-        self._launched: dict[int, int] = {}
-        """By launch, how often it was launched when `launched` was asked last."""
         self._flushed = False
 
     @property
@@ -133,7 +131,7 @@ class Updates:
 
     def count(self, readiness: Readiness, *, moves: bool) -> None:
         """Count gradients by a new `readiness`. `moves`: existing gradients move into the buckets."""
-        self.readiness, self._launched = readiness, {}
+        self.readiness = readiness
         self._hooks = Hooks(self.buckets, self.readiness)
         self._framework.hook(
             self.buckets if self.local is None else [], self._hooks, moves=moves and self.moves
@@ -236,16 +234,6 @@ class Updates:
         if self.own is not None:
             self.own.made([], self._open)
         self.readiness.finish()
-
-    def launched(self) -> list[int]:
-        """Return the programs that were launched since the last call, in the order of their buckets: between two backward passes,
-        the same ones on all ranks."""
-        found = []
-        for each in self.launches:
-            _, launched, _ = self.readiness.progress(each.number)
-            found += [each.program] * (launched - self._launched.get(each.number, 0))
-            self._launched[each.number] = launched
-        return found
 
     def flush(self) -> list[list[LiveTurn]]:
         """End all turns, and launch what was not; return those that were not applied, in the order of application, at most one of
