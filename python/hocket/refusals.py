@@ -12,7 +12,6 @@ BENCHMARKS = "a library in a benchmark"
 BUFFERS = "equal buffers"
 CLIPPING = "clipping"
 DDP = "DDP over another backend"
-DUMPS = "HOCKET_DUMPS"
 ELASTIC = "elastic jobs"
 EPOCHS = "handlers of timers and members"
 FABRIC = "a fabric"
@@ -32,7 +31,6 @@ PLAN = "a plan"
 POLICY = "a policy"
 PROFILE = "a profile of the script"
 REORDER = "HOCKET_REORDER"
-REPLICAS = "means among the replicas of a shard"
 SEARCH = "a search for a plan"
 SECOND = "a second model"
 SERVERS = "parameter servers"
@@ -47,14 +45,14 @@ ABLE: frozenset[Capability] = frozenset(get_args(Capability))
 Features = Iterable[tuple[str, Mapping[str, object]]]
 """Features that are asked for, each with facts for the message."""
 
-_LOST = (
-    "an elastic job cannot have {} yet: its state would be lost with a rank\n"
-    "hint: leave one of them out; docs/elastic.md says what an elastic job can do"
-)
+_NOT_ELASTIC = "an elastic job cannot have {}\nhint: leave one of them out; docs/elastic.md says what an elastic job can do"
 _ALIKE = "hint: give every rank the same number of batches"
 
 LACKS: dict[Capability, tuple[str, tuple[str, ...]]] = {
-    "members": (_LOST.format("gradients of {framework}"), (ELASTIC,)),
+    "members": (
+        _NOT_ELASTIC.format("gradients of {framework} yet: its state would be lost with a rank"),
+        (ELASTIC,),
+    ),
     "layers": (
         "{feature}: Hocket sees neither layers nor the parts of a step in {framework}\n"
         "hint: leave it out: a job without a plan finds one for its network as it starts",
@@ -93,14 +91,14 @@ LACKS: dict[Capability, tuple[str, tuple[str, ...]]] = {
 """Message by what a framework may lack, and the features that need it."""
 
 _ELASTIC = {
-    SERVERS: SERVERS,
-    HELPERS: HELPERS,
-    JOIN: JOIN,
-    GATES: "a plan or a policy whose layers wait at gates",
-    OWNERS: "owners that update (bucket {index})",
-    LIBRARY: "a policy that calls {library}",
-    SECOND: SECOND,
-    AGAIN: AGAIN,
+    SERVERS: f"{SERVERS}: what a server holds would be lost with it",
+    HELPERS: f"{HELPERS}: what they own is not dealt anew when one is lost",
+    JOIN: f"{JOIN}: a rank without batches does not step, so the model would be lost with the last one that has some; "
+    "hk.batches gives all equally many",
+    OWNERS: "owners that update (bucket {index}): its state would be lost with a rank",
+    LIBRARY: "a policy that calls {library}: its communicators are of all ranks, and wait for a lost one",
+    SECOND: f"{SECOND}: a step of one would stand and the same step of the other be undone",
+    AGAIN: f"{AGAIN}: ranks that join would come with the first one",
 }
 _CLEAR = "HOCKET_TLS=1, but {what} sends in the clear\nhint: {instead}, or set HOCKET_TLS=0 if that may be"
 _NOT_THE_MEAN = (
@@ -115,12 +113,7 @@ _ALL_TRAIN = (
 _TOGETHER = "{what}: with parameter servers, workers push gradients, and do not step together\nhint: {hint}"
 
 REFUSED: dict[tuple[str, str], str] = {
-    **{(ELASTIC, each): _LOST.format(said) for each, said in _ELASTIC.items()},
-    (ELASTIC, SPARSE): (
-        "an elastic job cannot have sparse gradients yet, and {variable} (bucket {index}) travels as rows: who "
-        "has a part of them would be lost with a rank\n"
-        "hint: sparse=False for its embedding, or a plan without rows; docs/elastic.md says what an elastic job can do"
-    ),
+    **{(ELASTIC, each): _NOT_ELASTIC.format(said) for each, said in _ELASTIC.items()},
     (ELASTIC, GIVEN): (
         "HOCKET_COORDINATOR, but the ranks of {whose} stay as they are: its collectives would wait for a lost one\n"
         "hint: unset it, and go on from a checkpoint; hk.distribute with all ranks, in a loop of your own, trains on "
@@ -128,15 +121,10 @@ REFUSED: dict[tuple[str, str], str] = {
     ),
     (SERVERS, GIVEN): _ALL_TRAIN.format(SERVERS),
     (HELPERS, GIVEN): _ALL_TRAIN.format(HELPERS),
-    (ELASTIC, DUMPS): (
-        "HOCKET_DUMPS: an elastic job goes on without a rank that is lost, and fails with none\n"
-        "hint: leave it unset; the launcher says which rank was lost and why"
-    ),
     (
         MEANS,
         TURNS,
     ): "{where}: merged and late gradients are means that all ranks have\nhint: leave one of them out",
-    (HELPERS, OWNERS): "{where}: helpers have no optimizer\nhint: leave one of them out",
     (HELPERS, TURNS): "{where}: helpers take part in each iteration\nhint: leave one of them out",
     (HELPERS, SERVERS): "{where}: ranks that do not train are one or the other\nhint: leave one of them out",
     (SERVERS, POLICY): (
@@ -149,16 +137,8 @@ REFUSED: dict[tuple[str, str], str] = {
         "{what}: {named} is divided among its owners, of which this rank is one at most\n"
         "hint: hk.clip_grad_norm_(model, …) clips, and a plan in which all ranks update leaves gradients whole"
     ),
-    (TURNS, LIBRARY): (
-        "late means, behind which ranks go on with their own gradients, and {library}, which sums in place\n"
-        "hint: leave one of them out"
-    ),
     (REORDER, POLICY): (
         "HOCKET_REORDER is for plans whose buckets have an order: a policy decides for itself\nhint: leave it unset"
-    ),
-    (REPLICAS, LIBRARY): (
-        "a policy that calls {library}, whose communicator is of all ranks, and the replicas of a shard are only some\n"
-        "hint: a policy of messages and of Hocket's own collectives"
     ),
     (SEARCH, PLAN): _SEARCH_GIVEN,
     (SEARCH, POLICY): _SEARCH_GIVEN,
@@ -182,8 +162,8 @@ REFUSED: dict[tuple[str, str], str] = {
 def refused(one: str, other: str, **facts: object) -> UsageError:
     """Return the error for a pair of features.
 
-    >>> refused(HELPERS, OWNERS, where="rank 3").summary
-    'rank 3: helpers have no optimizer'
+    >>> refused(HELPERS, TURNS, where="rank 3").summary
+    'rank 3: helpers take part in each iteration'
     """
     return UsageError(REFUSED[one, other].format(**facts))
 

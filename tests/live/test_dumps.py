@@ -18,11 +18,12 @@ from tests.support import warm
 pytest.importorskip("torch.distributed.flight_recorder")
 
 SCRIPT = f"""
-import ctypes, datetime, os, signal, sys, time, torch
+import ctypes, datetime, os, signal, sys, tempfile, time, torch
 import torch.distributed as dist
 import hocket.torch as hk
 torch.set_num_threads(1)
-rank, how, kind = int(os.environ["RANK"]), sys.argv[1], sys.argv[2]
+tempfile.tempdir = None  # a warm process knows that of others; where ranks meet anew is announced there
+rank, how, kind = int(os.environ.get("RANK", "-1")), sys.argv[1], sys.argv[2]  # one that joins has no RANK
 wrong = rank == {CULPRIT}
 
 def go_wrong():
@@ -217,11 +218,74 @@ def test_a_job_without_dumps_says_so(tmp_path):
         finish(job, 60)
 
 
-def test_an_elastic_job_refuses_dumps(tmp_path):
-    """Broken: the setting would be of no effect, unsaid."""
-    code, _, err = finish(run(tmp_path, "distribute", "trains", "--elastic", "2:4"), DEADLINE_S)
-    assert code != 0
-    assert "HOCKET_DUMPS: an elastic job goes on without a rank that is lost" in err
+def why_of(folder, member):
+    with (folder / f"rank_{member}").open("rb") as file:
+        return pickle.load(file)["hocket"]["why"]  # noqa: S301  # our own
+
+
+@pytest.mark.parametrize("kind", ["killed", "raises"])
+def test_an_elastic_job_dumps_the_step_in_which_a_rank_is_lost(tmp_path, kind):
+    """Broken: nobody could see afterwards what a rank that is gone had made, or the others would end to say it."""
+    job = run(tmp_path, "distribute", kind, "--elastic", "2:4")
+    folder, others = tmp_path / "dumps", set(range(WORLD)) - {CULPRIT}
+    try:
+        deadline_s = time.monotonic() + DEADLINE_S
+        while not folder.exists() or not others <= ranks_in(folder):
+            assert time.monotonic() < deadline_s
+            time.sleep(0.05)
+        for each in others:
+            assert why_of(folder, each).startswith(f"rank {CULPRIT} on ")
+            assert why_of(folder, each).endswith(" was lost, and 3 ranks go on")
+        code, said = fr_trace(folder, "--allow-incomplete-ranks")
+        assert (code, named(said)) == (0, {CULPRIT}), said
+        assert (CULPRIT in ranks_in(folder)) == (kind == "raises")
+        # They go on, and say what they have called since when they are asked.
+        while (answer := told(tmp_path, "top", "--dump"))[0] != 0:
+            assert time.monotonic() < deadline_s, answer
+        assert {why_of(folder, each) for each in others} == {"another rank or a user asked for it"}
+        assert job.poll() is None
+    finally:
+        job.send_signal(signal.SIGTERM)
+        finish(job, 60)
+
+
+def test_a_process_that_replaces_a_lost_rank_has_a_file_of_its_own(tmp_path):
+    """Broken: ranks are dealt anew when it comes, and it would write over the dump of another one, or groups would lack it."""
+    job = run(tmp_path, "distribute", "killed", "--elastic", "2:4,respawn=1")
+    folder, newcomer = tmp_path / "dumps", WORLD
+    try:
+        deadline_s = time.monotonic() + DEADLINE_S
+        while not (folder / f"rank_{newcomer}").exists():
+            assert time.monotonic() < deadline_s, told(tmp_path, "top", "--dump")
+            told(tmp_path, "top", "--dump")
+        written = {*range(WORLD), newcomer} - {CULPRIT}
+        while True:
+            found = {}
+            for each in written:
+                with (folder / f"rank_{each}").open("rb") as file:
+                    found[each] = pickle.load(file)  # noqa: S301  # our own
+            groups = {str(each["pg_config"].get("hocket", {}).get("ranks")) for each in found.values()}
+            if groups == {str(sorted(written))}:
+                break
+            assert time.monotonic() < deadline_s, groups
+            told(tmp_path, "top", "--dump")
+        assert {each["hocket"]["rank"] for each in found.values()} == written
+        code, said = fr_trace(folder)
+        assert code == 0, said
+    finally:
+        job.send_signal(signal.SIGTERM)
+        finish(job, 60)
+
+
+def test_too_few_ranks_dump_who_was_lost_last(tmp_path):
+    """Broken: the job that ends for want of ranks would leave no dump, or one that names nobody."""
+    code, _, err = finish(run(tmp_path, "distribute", "killed", "--elastic", "4:4"), DEADLINE_S)
+    assert code != 0, err
+    folder = tmp_path / "dumps"
+    assert ranks_in(folder) == set(range(WORLD)) - {CULPRIT}, err
+    assert "4 members" in why_of(folder, 0), err
+    code, said = fr_trace(folder, "--allow-incomplete-ranks")
+    assert (code, named(said)) == (0, {CULPRIT}), said
 
 
 def test_a_directory_that_cannot_be_written_ends_no_job_otherwise(tmp_path):

@@ -31,7 +31,7 @@ POLICIES = ("rounding", "gated")
 OWN = ("default", "local", *POLICIES)
 """Plans that are not written here, bucket by bucket."""
 
-MEMBERS = ("buckets", "parts", "replicas", "traced", "rounding")
+MEMBERS = ("buckets", "parts", "replicas", "rows", "traced", "rounding", "gated")
 """Plans that elastic jobs have."""
 
 VICTIM = LEAVER = 1
@@ -79,7 +79,6 @@ def runs(each: Scenario) -> bool:
         "zeros behind a gate of the toy": waits and "zeros" in events and each.framework == "toy",
         "members without a barrier": parts and (not elastic or each.world == 1 or gone),
         "a plan of members": elastic and each.plan not in MEMBERS,
-        "gates of members": elastic and each.schedule in ("gates", "drawn"),
         "a second model of a member": elastic and "resume" in events,
         "open turns of members, while another plan comes": elastic and each.turns and "epoch" in events,
     }

@@ -57,6 +57,19 @@ SCHEDULES = {
     ),
 }
 
+# At gates, one that leaves when the next iteration begins, and one that is ready before.
+SCHEDULES["gated"] = Schedule(
+    period=1,
+    overlap="gates",
+    together=False,
+    delay_max=1,
+    rate="linear",
+    turns=(
+        (Turn(first=0, last=0, sent=Begun(iteration=1, point="begin"), due=Due(iteration=0, at="gate")),),
+        (Turn(first=0, last=0, due=Due(iteration=1, at="gate")),),
+    ),
+)
+
 SCHEDULES |= {
     f"own first, {name}": msgspec.structs.replace(SCHEDULES[name], steps="own first")
     for name in ("late", "merged")

@@ -21,6 +21,7 @@ from hocket.artefacts.plan import AllReduce, Plan
 from hocket.errors import PolicyError
 from hocket.planning.buckets import buckets, plan_of, with_codec
 from hocket.policies.power_sgd import PowerSGD
+from hocket.policies.priority import Priority
 from hocket.policies.top_k import TopK
 from hocket.policy.control import Control
 from hocket.policy.handles import Buffer
@@ -72,7 +73,12 @@ def _plan(gradients: list[Gradient], world: int) -> Plan:
     return plan_of([with_codec(each, "f16", pairs) for each in made], world, label="rounded")
 
 
-POLICIES: dict[str, type[Policy]] = {"Watching": Watching, "PowerSGD": PowerSGD, "Particular": Particular}
+POLICIES: dict[str, type[Policy]] = {
+    "Watching": Watching,
+    "PowerSGD": PowerSGD,
+    "Particular": Particular,
+    "Priority": Priority,
+}
 
 
 def trained(directory: Path, policy: str, victims: list[str]) -> None:

@@ -18,13 +18,18 @@ def network():
     )
 
 
-def plan(update="replicas"):
-    """Of each kind a bucket: among workers alone; owned by helpers alone; by both, with a part of a variable that another has."""
+def plan(update="replicas", *, first="replicas"):
+    """Of each kind a bucket: among workers alone; owned by helpers alone; by both, with a part of a variable that another has.
+    `first`, `update`: who updates the first one, by owners that train, and the second one, by those that do not."""
     everyone = tuple(range(WORKERS + HELPERS))
     shares = tuple(Owner(rank=rank, share=1 if rank < WORKERS else 3) for rank in everyone)
     idle = Owned(owners=tuple(Owner(rank=rank) for rank in everyone[WORKERS:]), update=update)
+    among_workers = AllReduce(algorithm="ring")
+    if first == "owners":
+        owners = tuple(Owner(rank=rank, share=1 + rank) for rank in everyone[:WORKERS])
+        among_workers = Owned(owners=owners, update="owners")
     routes = [
-        (["4.weight", "4.bias"], AllReduce(algorithm="ring"), everyone[:WORKERS], [(None, None)] * 2),
+        (["4.weight", "4.bias"], among_workers, everyone[:WORKERS], [(None, None)] * 2),
         (["2.weight", "2.bias"], idle, everyone, [(0, 100), (0, None)]),
         (
             ["2.weight", "0.weight", "0.bias"],
@@ -65,11 +70,11 @@ def batch(step, rank):
     return torch.randn(5, WIDTH, generator=drawn)
 
 
-def train():
+def train(first="replicas"):
     model = network()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     try:
-        hk.distribute(model, optimizer, plan=plan())
+        hk.distribute(model, optimizer, plan=plan(first=first))
     except SystemExit as ended:
         return {"helped": ended.code}
     rank = hk.rank(model)

@@ -183,14 +183,22 @@ def apart(one, other):
     return max(float((one[name].double() - each.double()).abs().max()) for name, each in other.items())
 
 
-def beside_native(store, backend="gloo", ways=""):
-    """By way: the largest difference from native HSDP after some steps, and how far the model moved."""
+class ByGloo(Policy):
+    """Means by a library, among the replicas of each shard alone."""
+
+    def on_buffer_ready(self, cx, buffer):
+        cx.all_reduce(buffer, op="mean", library="gloo")
+
+
+def beside_native(store, backend="gloo", ways="", by=""):
+    """By way: the largest difference from native HSDP after some steps, and how far the model moved. `by`: `library`, or none."""
     rank, mesh = here(store, backend)
+    given = {"policy": ByGloo()} if by == "library" else {}
     found = {}
     for name in ways.split(",") if ways else WAYS:
         way, optimizer, options = WAYS[name]
         native, ours = sharded(mesh, **options), sharded(mesh["shard"], **options)
-        replicas = hk.hsdp_hook(ours)
+        replicas = hk.hsdp_hook(ours, **given)
         assert replicas.ranks == tuple(range(rank % LOCAL, dist.get_world_size(), LOCAL))
         start = trained(ours, way, None, rank, steps=0)
         wanted = trained(native, way, optimizer(native), rank)
@@ -339,17 +347,7 @@ def wrong_together(store, mistake):
                 each.add_(rank // LOCAL)
     elif mistake == "arguments":
         given["promise"] = "rounded" if rank else "exact"
-    elif mistake == "library":
-        given["policy"] = OfGloo()
     return refused(lambda: begin(model, given, rank))
-
-
-class OfGloo(Policy):
-    """Means by a library, which knows all ranks of the job alone."""
-
-    def on_buffer_ready(self, cx, buffer):
-        cx.all_reduce(buffer, library="gloo")
-        cx.scale(buffer, 1.0 / cx.world)
 
 
 def begin(model, given, rank):

@@ -15,9 +15,12 @@ from torch import nn
 
 import hocket.torch as hk
 from hocket.artefacts.local import localized
-from hocket.artefacts.plan import Begun, Due, Plan, Schedule, Turn
+from hocket.artefacts.plan import Begun, Due, Plan, Schedule, Traced, Turn
 from hocket.errors import ReplicaError, UsageError
 from hocket.policies import Int8, TopK
+from hocket.policy.context import Context
+from hocket.policy.handles import Buffer
+from hocket.policy.policy import Policy
 from hocket.torch.distribute import distributed_of
 from hocket.training.memory import device
 from tests.torch import hostile
@@ -192,9 +195,31 @@ def on_a_hostile_device() -> list[tuple[str, float, float, float, list[str]]]:
     return [(repr(case), *compared(case, hostile.NAME)) for case in cases()[::4]]
 
 
-def compared(case: Case, where: str = "cpu") -> tuple[float, float, float, list[str]]:
+class ByGloo(Policy):
+    """The mean, by another library."""
+
+    def on_buffer_ready(self, cx: Context, buffer: Buffer) -> None:
+        cx.all_reduce(buffer, op="mean", library="gloo")
+
+
+def through_a_library() -> list[tuple[str, float, float, float, list[str]]]:
+    """Distances where Gloo reduces what one bucket has moved, or both: of buckets that leave together, or in turn."""
+    return [
+        (f"{case!r} {count}", *compared(case, **by_gloo(count))) for case in cases()[1::3] for count in (1, 2)
+    ]
+
+
+def by_gloo(count: int) -> dict[str, Any]:
+    """Arguments of a training in which Gloo reduces what so many buckets have moved."""
+    plan = plan_here(network())
+    buckets = [replace(each, route=Traced(policy="ByGloo")) for each in plan.buckets[:count]]
+    plan = replace(plan, buckets=(*buckets, *plan.buckets[count:]))
+    return {"plan": plan, "policy": ByGloo() if count else None}
+
+
+def compared(case: Case, where: str = "cpu", **others: Any) -> tuple[float, float, float, list[str]]:
     rank, world = here()
-    model, optimizer = begun(case, where)
+    model, optimizer = begun(case, where, **others)
     expected = Reference(case, world)
     digests, own = [], 0.0
     for iteration in range(ITERATIONS):
@@ -267,12 +292,13 @@ def exchanges() -> list[tuple[int, int]]:
     return [*found, session.updates.counts]
 
 
-def resumed() -> tuple[bool, bool]:
-    """Whether a training that is saved in the middle of a turn goes on to the same bits, with an exchange under way and without."""
+def resumed() -> list[bool]:
+    """Whether a training that is saved in the middle of a turn goes on to the same bits, with an exchange under way and without, by
+    messages and by a library."""
     found = []
-    for stop in (6, 9):
+    for stop, library in itertools.product((6, 9), (False, True)):
         case = Case(hk.Local(every=4, late=2, rate=0.7, momentum=0.9), "adamw")
-        model, optimizer = begun(case)
+        model, optimizer = begun(case, **by_gloo(2 if library else 0))
         for iteration in range(stop):
             trained(model, optimizer, iteration)
         file = io.BytesIO()
@@ -280,7 +306,7 @@ def resumed() -> tuple[bool, bool]:
         for iteration in range(stop, stop + 9):
             trained(model, optimizer, iteration)
         expected = flat(model.parameters()), digest(model)
-        other, following = begun(case)
+        other, following = begun(case, **by_gloo(2 if library else 0))
         file.seek(0)
         held, state, session = torch.load(file, weights_only=True)
         other.load_state_dict(held)
@@ -289,7 +315,7 @@ def resumed() -> tuple[bool, bool]:
         for iteration in range(stop, stop + 9):
             trained(other, following, iteration)
         found.append(torch.equal(flat(other.parameters()), expected[0]) and digest(other) == expected[1])
-    return found[0], found[1]
+    return found
 
 
 def momentum_of_other_ranks() -> tuple[float, list[str]]:

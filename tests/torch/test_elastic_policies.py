@@ -86,6 +86,22 @@ def test_a_job_may_rather_end_than_go_on_without_its_policy(
     assert not (tmp_path / "0.pt").exists()
 
 
+@pytest.mark.parametrize("edge", EDGES if CASES > FEW else EDGES[1:3])
+def test_a_policy_with_gates_trains_as_one_with_a_barrier(
+    edge: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Broken: a layer's forward would run with a sum of which a lost rank has a part, and that others reduce again without it."""
+    outcome, output = run(tmp_path, list("abc"), "Priority", f"1:{LOST_IN}:{edge}", script=SCRIPT)
+    assert outcome.code == 0, output
+    assert (output + caplog.text).count("no layer waits at a gate") == 1
+    steps = records(tmp_path, [0, 2])
+    assert (steps[0]["members"], steps[-1]["members"]) == ([0, 1, 2], [0, 2])
+    expected = elastic_scripts.replayed([each["members"] for each in steps])
+    for rank in (0, 2):
+        for own, wanted in zip(torch.load(tmp_path / f"{rank}.pt"), expected, strict=True):
+            torch.testing.assert_close(own, wanted, rtol=1e-5, atol=1e-5)
+
+
 def test_a_given_plan_goes_on_with_its_buckets(tmp_path: Path) -> None:
     """Broken: plans with rounded means would keep a job from being elastic, or lose that with the first rank."""
     outcome, output = run(tmp_path, list("abc"), "rounded", f"1:{LOST_IN}:launched", script=SCRIPT)

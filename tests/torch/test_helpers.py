@@ -27,9 +27,10 @@ def flat(parameters):
     return [value for each in parameters for value in each]
 
 
-def test_ranks_that_only_own_change_nothing_of_what_is_learned(tmp_path):
-    """Gradients would be lost on idle hosts, counted twice, or averaged over ranks that have none."""
-    ended = ranks.run(f"{MODULE}:train", WORKERS + HELPERS, tmp_path)
+@pytest.mark.parametrize("first", ["replicas", "owners"])
+def test_ranks_that_only_own_change_nothing_of_what_is_learned(first, tmp_path):
+    """Gradients would be lost on idle hosts, counted twice, averaged over ranks that have none, or updated by ranks that cannot."""
+    ended = ranks.run(f"{MODULE}:train", WORKERS + HELPERS, tmp_path, first)
     assert ended.outcome.code == 0, ended.output
     workers, helpers = ended.returned[:WORKERS], ended.returned[WORKERS:]
     assert helpers == [{"helped": 0}] * HELPERS

@@ -53,6 +53,15 @@ def test_three_replicas_train_as_native_hsdp(tmp_path):
             assert moved > 1e-3, way
 
 
+def test_replicas_may_reduce_by_a_library(tmp_path):
+    """Broken: a library's communicator would wait for ranks of other shards, or number the replicas in another order."""
+    ways = "SGD,accumulated,blocks left out"
+    for found in returned("beside_native", 6, tmp_path, "gloo", ways, "library"):
+        for way, (difference, moved) in found.items():
+            assert difference <= 1e-6, way
+            assert moved > 1e-3, way
+
+
 def test_hosts_may_shard_by_the_backend_of_hocket(tmp_path):
     """Broken: two jobs in one process, that of the backend and that of the hook, take one another's messages."""
     for found in returned("beside_native", 4, tmp_path, "hocket", "SGD,accumulated"):
@@ -128,7 +137,6 @@ def test_mistakes_of_a_call_are_named_with_what_to_do(tmp_path):
         ("one mesh", "UsageError", "FSDP2 itself reduces over all, and no shard has replicas"),
         ("seed", "ReplicaError", "begins with another `head.weight` than rank"),
         ("arguments", "RendezvousError", "the same arguments on all ranks"),
-        ("library", "UsageError", "a policy that calls gloo"),
     ],
 )
 def test_mistakes_of_all_ranks_are_named(mistake, kind, words, tmp_path):

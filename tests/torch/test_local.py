@@ -34,7 +34,12 @@ def returned(script: str, tmp_path: Path, world: int = 2) -> Any:
 
 @pytest.mark.parametrize(
     ("script", "world"),
-    [("against_the_reference", 2), ("against_the_reference", 3), ("on_a_hostile_device", 2)],
+    [
+        ("against_the_reference", 2),
+        ("against_the_reference", 3),
+        ("on_a_hostile_device", 2),
+        ("through_a_library", 3),
+    ],
 )
 def test_ranks_train_what_the_reference_does(tmp_path: Path, script: str, world: int) -> None:
     """Broken: progress of a rank would be lost or doubled in an exchange, or ranks would go apart for good."""
@@ -77,7 +82,7 @@ def test_each_iteration_is_in_one_exchange(tmp_path: Path) -> None:
 
 def test_a_training_goes_on_in_the_middle_of_a_turn(tmp_path: Path) -> None:
     """Broken: a resumed job would train from the anchor alone, or lose what travels."""
-    assert returned("resumed", tmp_path) == [[True, True]] * 2
+    assert returned("resumed", tmp_path) == [[True] * 4] * 2
 
 
 def test_the_outer_momentum_goes_on_by_another_plan(tmp_path: Path) -> None:

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import itertools
+import random
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from hocket import _native
 from hocket.artefacts.gradient import Gradient
-from hocket.artefacts.plan import Owned, Owner, Plan, Traced
+from hocket.artefacts.plan import Begun, Gathered, Owned, Owner, Plan, Schedule, Traced
 from hocket.errors import UsageError
 from hocket.planning.buckets import with_codec
 from hocket.planning.compile import programs
 from hocket.planning.default import by_hosts, default_plan
+from hocket.planning.rows import rows_max
 from hocket.refusals import ELASTIC, check
 from hocket.settings import Settings
-from hocket.training.elastic.plans import following, means
-from hocket.training.features import check_elastic, of_settings
+from hocket.training.elastic.plans import following, has_gates, means, with_barrier
+from hocket.training.features import check_elastic, of_settings, runs_elastic
+from hocket.training.memory.gathered import compile_rows
+from tests.sessions.plans import random_schedule
 
 
 def plan(hosts: str) -> Plan:
@@ -71,6 +76,23 @@ def test_a_policy_that_has_no_programs_for_those_that_are_left_gives_way() -> No
     assert len(programs(after)) == len(before.buckets)
 
 
+def test_rows_travel_on_as_many_as_are_worth_it_for_those_that_are_left() -> None:
+    """Broken: ranks that are left would send rows to a rank that is gone, or every step of theirs densely."""
+    table = Gradient("words", (1000, 4), "f32", sparse=True)
+    before = default_plan([table], by_hosts("abcd"))
+    assert runs_elastic(before)
+    by_rule = [bucket.route.rows for bucket in before.buckets]
+    for hosts in ("abc", "aab", "a"):
+        (bucket,) = following(before, hosts).buckets
+        assert sorted(bucket.order) == list(range(len(hosts)))
+        assert isinstance(bucket.route, Gathered)
+        assert bucket.route.rows == rows_max(table, len(hosts)) > by_rule[0]
+        assert len(compile_rows(following(before, hosts), 0, table).order) == len(hosts)
+    given = replace(before.buckets[0], route=replace(before.buckets[0].route, rows=7))
+    (bucket,) = following(replace(before, buckets=(given,)), "ab").buckets
+    assert bucket.route.rows == 7
+
+
 def test_those_that_are_left_use_all_cards() -> None:
     """Broken: a host that joins, with fewer cards than others, would end the job."""
     before = plan("abc")
@@ -80,6 +102,29 @@ def test_those_that_are_left_use_all_cards() -> None:
         given = replace(before, buckets=buckets)
         check_elastic(given)
         assert {each.cards for each in following(given, "ab").buckets} == {None}
+
+
+def test_a_barrier_in_place_of_gates_gives_the_optimizer_the_same_turns_at_the_same_steps() -> None:
+    """Broken: a schedule that the engine refuses as it begins, or other gradients in some step than the plan has."""
+    draw, later = random.Random(0), 0  # noqa: S311  # a seed gives the same cases again
+    for _ in range(500):
+        schedule = random_schedule(draw, 3)
+        gated = replace(plan("ab"), schedule=schedule, safer=(Schedule(overlap=schedule.overlap),))
+        made = with_barrier(gated)
+        assert not has_gates(made)
+        assert not _native.schedule_faults(made.schedule, 3)
+        assert (made is gated) == (schedule.overlap == "barrier")
+        turns, own = (
+            [
+                [(each.first, each.last, each.due.iteration) for each in of_bucket]
+                for of_bucket in found.schedule.turns
+            ]
+            for found in (gated, made)
+        )
+        assert own == turns
+        sent = [each for of_bucket in schedule.turns for each in of_bucket if isinstance(each.sent, Begun)]
+        later += any(each.sent.iteration > each.due.iteration for each in sent)
+    assert later, "none began with the iteration after"
 
 
 def test_plans_with_state_are_refused_by_name() -> None:

@@ -83,7 +83,8 @@ class Ranks:
             engine.wait(self.programs[rank], TIMEOUT_S)
             if dense:
                 self.rows[rank].begin_dense(0)
-            self.rows[rank].finish(held[rank], TIMEOUT_S, dense=dense)
+                engine.wait(self.rows[rank].program, TIMEOUT_S)
+            self.rows[rank].finish(held[rank], dense=dense)
 
         self.job.each(finish)
         return dense
@@ -152,7 +153,7 @@ def test_a_rank_whose_rows_are_none_of_the_table_is_named(job):
             engine.launch(ranks.programs[rank])
             engine.wait(ranks.programs[rank], TIMEOUT_S)
             with pytest.raises(PeerError, match="rank 2 sent 2 rows of 10 elements for `table`, or rows"):
-                ranks.rows[rank].finish(held[rank], TIMEOUT_S, dense=False)
+                ranks.rows[rank].finish(held[rank], dense=False)
 
         job.each(work)
 

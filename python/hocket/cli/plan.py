@@ -14,7 +14,7 @@ from hocket.artefacts import experience, files
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.learning import Learning, learning_of
 from hocket.artefacts.needs import check_kept, needs_of
-from hocket.artefacts.plan import Plan
+from hocket.artefacts.plan import Owned, Plan
 from hocket.artefacts.profile import Profile
 from hocket.artefacts.promise import EXACT, Promise
 from hocket.artefacts.tuning import Tuning
@@ -41,7 +41,7 @@ from hocket.planning.builders import BUILDERS
 from hocket.planning.search import Option
 from hocket.planning.updating import by_owners
 from hocket.planning.walk import Rule
-from hocket.refusals import HELPERS, MEANS, OWNERS, TURNS, refused
+from hocket.refusals import HELPERS, MEANS, TURNS, refused
 from hocket.settings import Guard, Settings
 from hocket.tools.simulation import shortlist
 
@@ -191,6 +191,7 @@ def command(
         plan = plan if fastest is plan else considered.rescored(fastest)
     if update == "owners":
         plan = considered.rescored(by_owners(plan))
+        unused += _without_owners(plan)
     elif profile_path is not None:
         plan = ways.chosen(plan, considered.question.graph, profile)
         plan = delays.scheduled(
@@ -219,10 +220,16 @@ def _check_choice(options: Mapping[str, object]) -> None:
         raise UsageError(f"{' and '.join(named)}: each says which plan to take\nhint: leave all but one out")
 
 
+def _without_owners(plan: Plan) -> tuple[str, ...]:
+    """Return a sentence if no owner updates anything, although that was asked for."""
+    owned = (bucket.route for bucket in plan.buckets if isinstance(bucket.route, Owned))
+    if any(route.update == "owners" for route in owned):
+        return ()
+    return ("No owner updates anything: no bucket is reduced among ranks that train alone.",)
+
+
 def _check_pairs(helpers: int, update: str, promise: Promise | None) -> None:
     turns = promise is not None and promise.turns
-    if helpers and update == "owners":
-        raise refused(HELPERS, OWNERS, where="--helpers and --update owners")
     if helpers and turns:
         raise refused(HELPERS, TURNS, where=f"--helpers with the promise `{promise}`")
     if update == "owners" and turns:

@@ -13,7 +13,6 @@ from hocket.job.live.files import LiveJob, traced
 from hocket.job.live.observer import Observer
 from hocket.job.live.publisher import Publisher
 from hocket.job.live.status import Reporter
-from hocket.refusals import DUMPS, ELASTIC, refused
 
 if TYPE_CHECKING:
     from hocket.job.rendezvous import Job
@@ -26,7 +25,7 @@ class Reports:
         """Begin. `generation`: see `LiveJob`.
 
         Rank 0 of a job whose launcher does not serve the store warns of ranks that are late, and serves metrics, if that is set:
-        UsageError, RendezvousError as in `Endpoint`. UsageError: an elastic job is to write dumps.
+        UsageError, RendezvousError as in `Endpoint`.
         """
         self.failing: Failing | None = None
         self._open = contextlib.ExitStack()
@@ -37,8 +36,6 @@ class Reports:
     def _begin(self, job: Job, entry: LiveJob, undo: contextlib.ExitStack) -> None:
         settings = job.settings
         if settings.dumps is not None:
-            if job.elastic:
-                raise refused(ELASTIC, DUMPS)
             self.failing = Failing(job, entry)
             undo.callback(self.failing.close)
         # Nobody but this process knows the store of a process that is a job by itself.

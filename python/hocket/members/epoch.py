@@ -14,7 +14,8 @@ DECIDES_IN = 3
 
 @dataclass(frozen=True)
 class Epoch:
-    """Members that go on: by new rank, each member's rank in the generation."""
+    """Members that go on: by new rank, each member's rank in the generation; and which have left in order until now."""
 
     number: int
     members: tuple[int, ...]
+    left: tuple[int, ...]

@@ -475,11 +475,11 @@ class Membership:
         return kinds
 
     def _enter(self, decision: _native.MemberAction) -> None:
-        members = tuple(decision.members)
-        some_left = self._leavers.decided(self._members, members, decision.evicted)
-        self._members = members
-        if some_left or decision.step is not None:
-            self._pending.append(Epoch(decision.epoch or 0, self._in_ranks(members)))
+        before, self._members = self._members, tuple(decision.members)
+        left = self._leavers.decided(before, self._members, decision.evicted)
+        if left or decision.step is not None:
+            number, gone = decision.epoch or 0, self._leavers.all
+            self._pending.append(Epoch(number, self._in_ranks(self._members), self._in_ranks(gone)))
 
     def _interrupt(self, why: str) -> None:
         if self._engine is not None:

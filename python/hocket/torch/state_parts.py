@@ -89,6 +89,9 @@ class TorchParts:
 
     def unfit(self) -> str | None:
         """Return why the state cannot be given in parts, or None."""
+        for each in self._framework.parameters():
+            if each.sparse:
+                return f"the gradient of `{each.name}` is sparse"
         known = {id(each) for each in self._trained}
         optimizer = self._framework.optimizer
         for parameter, state in optimizer.state.items():

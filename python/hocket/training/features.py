@@ -94,12 +94,6 @@ def check_members_libraries(buckets: Sequence[CompiledBucket]) -> None:
         raise refused(ELASTIC, LIBRARY, library=library)
 
 
-def check_late_libraries(buckets: Sequence[CompiledBucket]) -> None:
-    """Raise UsageError if a policy calls a library, which sums in place, and own gradients go first."""
-    for library in libraries_of(buckets):
-        raise refused(TURNS, LIBRARY, library=library)
-
-
 def libraries_of(buckets: Sequence[CompiledBucket]) -> Iterator[str]:
     """Yield the libraries that the buckets' programs call."""
     for bucket in buckets:

@@ -1,10 +1,15 @@
-"""Dumps of a failing job: the rank that notices writes its own, and has the others write theirs before it leaves."""
+"""Dumps of a failing job: the rank that notices writes its own, and has the others write theirs before it leaves.
+
+An elastic job goes on without a rank that is lost. Its other ranks write theirs as they hear of it, in the step that has to do
+without that rank, and each says who was lost. Files have the numbers that processes keep while ranks change.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import logging
 import threading
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from hocket.errors import RendezvousError
@@ -26,9 +31,10 @@ class Failing:
     def __init__(self, job: Job, entry: LiveJob) -> None:
         """Add the job's steps to what this process dumps."""
         self._job, self._entry = job, entry
-        self._ranks = tuple(range(job.world - job.settings.besides))
+        self._members = job.members[: job.world - job.settings.besides]
+        """Ranks that train, by the numbers that their processes keep."""
         self._trains = threading.main_thread().ident
-        self.dumps = dumps.of_process(str(job.settings.dumps), job.rank, job.host)
+        self.dumps = dumps.of_process(str(job.settings.dumps), job.members[job.rank], job.host)
         self.dumps.add(self._steps)
         self._lock = threading.Lock()
         self._has_failed = False
@@ -44,9 +50,18 @@ class Failing:
         """Write a dump, since another process has asked for it."""
         self.dumps.write("another rank or a user asked for it", failed=False)
 
+    def goes_on(self, ranks: Sequence[int], lost: Sequence[int]) -> None:
+        """Note that these ranks of an elastic job go on, and write a dump of the step that some of `lost` have not made, if any."""
+        job = self._job
+        if lost:
+            who = ", ".join(f"rank {job.members[each]} on {job.hosts[each]}" for each in lost)
+            were = "was" if len(lost) == 1 else "were"
+            self.dumps.write(f"{who} {were} lost, and {len(ranks)} ranks go on", failed=False)
+        self._members = tuple(job.members[each] for each in ranks)
+
     def failed(self, why: str, error: BaseException | None = None, *, asks: bool) -> None:
         """Write a dump, once, since the job fails here, by that error. `asks`: other ranks are to do so, too, and are waited for a
-        while."""
+        while; those of an elastic job go on."""
         with self._lock:
             if self._has_failed:
                 return
@@ -54,7 +69,7 @@ class Failing:
         if error is not None and error.__traceback__ is not None:
             self._frames = frames.of_error(error)
         self.dumps.write(why, failed=True)
-        if asks:
+        if asks and not self._job.elastic:
             with contextlib.closing(Observer(lambda: self._entry)) as observer:
                 try:
                     _, lacking = demand(observer, own=self._job.rank)
@@ -67,4 +82,4 @@ class Failing:
     def _steps(self) -> Calls:
         job = self._job
         at = self._frames or frames.of_thread(self._trains)
-        return steps.calls_of(job.progress, self._ranks, job.settings.timeout_s, at)
+        return steps.calls_of(job.progress, self._members, job.settings.timeout_s, at)

@@ -37,6 +37,7 @@ from hocket.training.beside.beside import Beside
 from hocket.training.beside.spans import Spans
 from hocket.training.beside.timer import Timer
 from hocket.training.elastic.driven import driven_source
+from hocket.training.elastic.plans import has_gates
 from hocket.training.elastic.source import Begin, members_source
 from hocket.training.features import check_elastic, check_elastic_settings, runs_elastic
 from hocket.training.memory import buckets as bucket_memory
@@ -282,6 +283,11 @@ def _among(
     local: Local | None,
 ) -> ProgramSource:
     """Return the source of an elastic job, of all that have met."""
+    gated = any(each.policy.gates for each in scopes) if plan is None else has_gates(plan)
+    if gated and begin is None and process.job.rank == 0:
+        log.warning(
+            "no layer waits at a gate: each step of an elastic job ends for all layers at once, since a loss may undo it until then"
+        )
     if plan is None and not scopes:
         if local is None:
             return _driven_among(gradients, process, promise, begin, search_s)

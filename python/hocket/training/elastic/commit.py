@@ -104,7 +104,10 @@ class Members(Commit):
             self.standing.go_on(self.step.iteration)
 
     def counts(self, readiness: Readiness) -> None:
-        """Launch turns again that were in flight in another epoch."""
+        """Launch turns again that were in flight in another epoch, with this rank's own gradients as they were."""
+        for rows in self.step.updates.rows:
+            rows.pack(self.step.framework)
+            rows.packed = False
         readiness.launch_all()
 
     def refused(self, error: Exception) -> bool:

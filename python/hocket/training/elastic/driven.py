@@ -18,6 +18,7 @@ from hocket.training.autopilot.autopilot import Autopilot, useful
 from hocket.training.autopilot.knowledge import Knowledge
 from hocket.training.autopilot.stopwatch import Stopwatch
 from hocket.training.beside.beside import Beside
+from hocket.training.elastic.plans import with_barrier
 from hocket.training.elastic.source import Begin, Sources
 from hocket.training.memory import buckets as bucket_memory
 from hocket.training.memory.arenas import arranged
@@ -59,7 +60,7 @@ class _Driven:
             return Sources(False, (), self._gradients, self._process).of(
                 plan, job, first, members=members, before=None
             )
-        now = arranged(plan, self._gradients)
+        now = arranged(with_barrier(plan), self._gradients)
         among = Among(self._process.generation, members, self._process.everyone)
         autopilot = Autopilot(
             Beside(job, self._process.abort, among),
@@ -78,4 +79,6 @@ class _Driven:
             return self.of(kept, others, left, known, members=number, watch=watch)
 
         source = driven(autopilot, lambda _: now, self._gradients, job)
-        return dataclasses.replace(source, following=following)
+        return dataclasses.replace(
+            source, plan=lambda epoch: with_barrier(autopilot.plan(epoch)), following=following
+        )

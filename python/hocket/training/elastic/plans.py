@@ -1,6 +1,6 @@
-"""Plan of the remaining members after a loss: the same buckets, by routes that fit their hosts.
+"""Plans of elastic jobs: with a barrier at each step's end, and, after a loss, with the same buckets by routes that fit the hosts.
 
-The members have to go on at once, so nothing is searched for.
+Remaining members have to go on at once, so nothing is searched for.
 """
 
 from __future__ import annotations
@@ -10,15 +10,64 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from hocket.artefacts.plan import AllReduce, Bucket, Evidence, Plan, Traced
+from hocket.artefacts.plan import (
+    AllReduce,
+    Begun,
+    Bucket,
+    Due,
+    Evidence,
+    Gathered,
+    Plan,
+    Schedule,
+    Traced,
+    Turn,
+)
 from hocket.planning.buckets import with_codec
 from hocket.planning.default import Choice, by_hosts
+from hocket.planning.rows import most
+
+
+def with_barrier(plan: Plan) -> Plan:
+    """Return the plan with a barrier at the end of each step in place of gates, by which the optimizer is given the same means.
+
+    A loss may undo a step until all ranks have all of its sums. A layer whose forward has run with some of them could not be run
+    again, so no layer begins before.
+
+    >>> from hocket.planning.default import default_plan
+    >>> gated = replace(default_plan([], by_hosts("ab")), schedule=Schedule(overlap="gates"))
+    >>> with_barrier(gated).schedule == Schedule()
+    True
+    """
+    if not has_gates(plan):
+        return plan
+    safer = tuple(map(_with_barrier, plan.safer))
+    return replace(plan, schedule=_with_barrier(plan.schedule), safer=safer)
+
+
+def has_gates(plan: Plan) -> bool:
+    """Return whether layers wait at gates."""
+    return any(each.overlap == "gates" for each in (plan.schedule, *plan.safer))
+
+
+def _with_barrier(schedule: Schedule) -> Schedule:
+    sent = [turn.sent for turns in schedule.turns for turn in turns]
+    # What begins with an iteration goes after all that goes at the end of the one before.
+    after = 1 + max((each.place for each in sent if isinstance(each, Begun)), default=0)
+
+    def at_end(turn: Turn) -> Turn:
+        due, sent = turn.due.iteration, turn.sent
+        if isinstance(sent, Begun) and sent.iteration > due:
+            sent = Begun(iteration=due, point="backward_end", place=after + sent.place)
+        return replace(turn, sent=sent, due=Due(iteration=due))
+
+    turns = tuple(tuple(map(at_end, own)) for own in schedule.turns)
+    return replace(schedule, overlap="barrier", turns=turns)
 
 
 def following(plan: Plan, hosts: Sequence[str]) -> Plan:
     """Return a plan for ranks on these hosts. Buckets have the same parts, so their memory stays; policies decide anew about
-    theirs. Means travel by the route that fits the hosts, and over all cards, since a host that has joined may have fewer;
-    where they were rounded, they are rounded between hosts.
+    theirs, and rows are gathered as before. Means travel by the route that fits the hosts, and over all cards, since a host that
+    has joined may have fewer; where they were rounded, they are rounded between hosts.
 
     >>> from hocket.artefacts.gradient import Gradient
     >>> from hocket.planning.default import default_plan
@@ -35,6 +84,9 @@ def following(plan: Plan, hosts: Sequence[str]) -> Plan:
     def follows(bucket: Bucket) -> Bucket:
         if isinstance(bucket.route, Traced):
             return replace(bucket, order=choice.order, cards=None)
+        if isinstance(bucket.route, Gathered):
+            rows = most(bucket, plan.world, len(hosts))
+            return replace(bucket, order=choice.order, cards=None, route=replace(bucket.route, rows=rows))
         mean = _mean(bucket, choice)
         return with_codec(mean, bucket.codec, remote) if remote and bucket.codec != "none" else mean
 

@@ -19,6 +19,7 @@ from hocket.policy.policy import Value
 from hocket.policy.topology import Topology
 from hocket.training.beside.beside import Beside
 from hocket.training.beside.timer import Timer
+from hocket.training.elastic.plans import with_barrier
 from hocket.training.memory import buckets as bucket_memory
 from hocket.training.memory.arenas import arranged
 from hocket.training.memory.buckets import CompiledBucket
@@ -98,9 +99,9 @@ class Sources:
 
         def current(epoch: Epoch) -> Plan:
             if plan is not None and (epoch is first or not whole):
-                return arranged(plan, gradients)
+                return arranged(with_barrier(plan), gradients)
             assert traced is not None  # noqa: S101  # without a plan there is a policy
-            made = traced.plan(scopes[0], epoch)
+            made = with_barrier(traced.plan(scopes[0], epoch))
             return made if self._local is None else localized(made, self._local)
 
         def make(epoch: Epoch) -> list[CompiledBucket]:

@@ -24,6 +24,7 @@ from hocket._native import LiveTurn
 from hocket.artefacts.plan import Plan
 from hocket.errors import EpochError
 from hocket.job.rendezvous import Job
+from hocket.members.epoch import Epoch
 from hocket.members.membership import Membership
 from hocket.training.elastic.absent import check_finished, without_the_absent
 from hocket.training.elastic.barrier import Barrier
@@ -168,7 +169,7 @@ class Standing:
                     self._due = []
                 self.let_go(iteration + 1)
                 return True
-            self.members = epoch.members
+            self._goes_on(epoch)
             stands = self._membership.committed > iteration
             if stands and self._whole:
                 self._kept = kept
@@ -184,6 +185,12 @@ class Standing:
             self._settled = self._membership.committed
             self._membership.resumed(epoch.number, again=not stands)
             return stands
+
+    def _goes_on(self, epoch: Epoch) -> None:
+        """Note who goes on. If others were lost, dumps show the step in which this rank waited for them."""
+        gone, self.members = set(self.members).difference(epoch.members), epoch.members
+        if (failing := self.everyone.failing) is not None:
+            failing.goes_on(epoch.members, sorted(gone.difference(epoch.left)))
 
     def lay_out(self) -> None:
         """Lay out the buckets of an epoch of policies that begins after the last step. Others may have loaded it already."""
@@ -246,6 +253,8 @@ class Standing:
             else:
                 for launch in updates.buckets[turn.arena].launches:
                     self._wait(launch.program)
+        for program in self.step.agreement.begin_dense():
+            self._wait(program)
 
     @property
     def _patience_s(self) -> float:
@@ -265,6 +274,8 @@ class Standing:
         self._whole = False
         self.step.agreement.decide()
         for turn in self._due:
+            # Programs for other members have other blocks of rows.
+            self.step.agreement.finish_rows(updates.buckets[turn.arena])
             updates.readiness.applied(turn.arena)
         # Other members wait until all gradients that were made are applied.
         planned = self._awaited or self.step.agreement.votes.members != self._in_force
@@ -293,7 +304,7 @@ class Standing:
         before.stop()
         self.job = job
         step.source, compiled = followed(before, self.plan, job, epoch)
-        placed = self._memory.loaded(compiled, step.engine, f" of members' epoch {epoch}")
+        placed = self._memory.loaded(compiled, step.engine, job.rank, f" of members' epoch {epoch}")
         self._kept.put(placed, step.engine, job.rank)
         if isinstance(step.agreement.votes, Votes):
             step.agreement.votes.load(job.hosts)

@@ -6,6 +6,8 @@ sparse gradient ends as the sparse one of all ranks' rows, each once; for a dens
 More rows than the plan's bound do not fit. A rank that has more sends none, and votes (`votes.py`). When votes are counted, every
 rank launches the bucket's dense program, for this iteration alone. Both programs are launched equally often on all ranks, whatever
 they find, so nobody waits for a launch that does not come.
+
+A rank's own rows stay as they are while others come. So where a loss undoes a step, remaining ranks put them into new blocks.
 """
 
 from __future__ import annotations
@@ -129,18 +131,19 @@ class Rows:
             self.bound[3] = (memory, 0)
         self._memory = memory
         self._dense = _bytes(memory)[: own.bytes].reshape(own.rows, compiled.row_bytes)
-        self._program = -1
+        self.program = -1
+        """Number of the dense program in the engine."""
 
     def load(self, *, priority: int, label: str, cards: Sequence[int] | None) -> None:
         """Load the dense program, after the one that gathers."""
         program = self.compiled.programs.dense
-        self._program = self._engine.load(
+        self.program = self._engine.load(
             program, {0: (self._memory, 0)}, priority=priority, label=f"{label}, dense", cards=cards
         )
 
     def unload(self) -> None:
         """Unload the dense program."""
-        self._engine.unload(self._program)
+        self._engine.unload(self.program)
 
     @property
     def sparse(self) -> bool:
@@ -173,7 +176,7 @@ class Rows:
         if self._touched is not None:
             self._touched[:] = 0
             self._touched[numbers] = ONE[self.gradient.dtype]
-        self._engine.launch(self._program)
+        self._engine.launch(self.program)
         if not self._told:
             log.warning(
                 "iteration %d: the gradient of `%s` has more than %d rows on some rank, and is reduced as a dense one; said once",
@@ -183,10 +186,8 @@ class Rows:
             )
             self._told = True
 
-    def finish(self, framework: HasRows, timeout_s: float, *, dense: bool) -> None:
-        """Make the gradient the mean of all ranks. `dense`: after `begin_dense`, for whose program it waits."""
-        if dense:
-            self._engine.wait(self._program, timeout_s)
+    def finish(self, framework: HasRows, *, dense: bool) -> None:
+        """Make the gradient the mean of all ranks, whose rows are here. `dense`: after `begin_dense`, whose program is complete."""
         if self.sparse:
             numbers, rows = self._of_table() if dense else self._merged()
             framework.set_rows(self.gradient.name, numbers, rows)

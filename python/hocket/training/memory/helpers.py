@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hocket.artefacts.plan import Owned, Plan, Served
 from hocket.errors import UsageError
-from hocket.refusals import HELPERS, OWNERS, SERVERS, TURNS, refused
+from hocket.refusals import HELPERS, SERVERS, TURNS, refused
 
 HEADER = (1 << 31) + (1 << 20)
 """Number of the header's program, chosen since not all ranks load it; those of buckets follow, epoch by epoch in turn."""
@@ -45,9 +45,11 @@ def check_helpers(plan: Plan) -> None:
             where = f"plan: owners of bucket {index} do not train, and others serve"
             raise refused(HELPERS, SERVERS, where=where)
         if isinstance(route, Owned) and route.update == "owners":
-            idle = next(each.rank for each in route.owners if each.rank >= workers)
-            where = f"plan: rank {idle} is to update values of bucket {index}, and does not train"
-            raise refused(HELPERS, OWNERS, where=where)
+            idle = min(rank for rank in bucket.order if rank >= workers)
+            raise UsageError(
+                f"plan: rank {idle} is to update values of bucket {index}, and does not train: it has no optimizer\n"
+                "hint: owners that train, for those buckets in which owners update"
+            )
     if helps(plan) and not any(shared(plan, at) for at in range(len(plan.buckets))):
         raise UsageError(
             f"plan: ranks from {workers} on neither train, nor own nor serve anything\nhint: a plan for {workers} ranks"

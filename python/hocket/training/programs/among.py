@@ -25,8 +25,7 @@ from hocket.policy.policy import Policy
 from hocket.policy.topology import Topology
 from hocket.policy.trace import TraceContext
 from hocket.policy.trace import bucket_program as traced_program
-from hocket.refusals import ABLE, LIBRARY, OBSERVED, REPLICAS, check_able, refused
-from hocket.training.features import libraries_of
+from hocket.refusals import ABLE, OBSERVED, check_able
 from hocket.training.memory.buckets import CompiledBucket
 from hocket.training.process import Process
 
@@ -72,7 +71,7 @@ Make = Callable[[bucketing.Bucket, str], CompiledBucket]
 def by_policy(policy: Policy, among: Among) -> Make:
     """Return a maker of programs by a policy. PolicyError: it is refused, when a program is made.
 
-    UsageError, then: it reads statistics, or calls a library among ranks that are not all of the job.
+    UsageError, then: it reads statistics.
     """
     measurements = among.process.measurements
     topology = Topology.of(among.hosts, measurements.cluster)
@@ -82,10 +81,7 @@ def by_policy(policy: Policy, among: Among) -> Make:
         traced = traced_program(policy, bucket, context, name=name)
         if traced.guards:
             check_able(among.hook, ABLE - {"epochs"}, [(OBSERVED, {})])
-        made = CompiledBucket.traced(bucket, traced)
-        for library in () if among.are_all else libraries_of([made]):
-            raise refused(REPLICAS, LIBRARY, library=library)
-        return among.placed(made)
+        return among.placed(CompiledBucket.traced(bucket, traced))
 
     return make
 

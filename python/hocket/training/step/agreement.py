@@ -66,7 +66,8 @@ class Agreement:
             step.companion.arrive()
             if self.votes.meet:
                 step.companion.meet()
-            self._begin_dense()
+            timeout_s = step.job.settings.timeout_s
+            self.begin_dense(lambda number: step.updates.readiness.wait(number, timeout_s))
 
     def wait(self, timeout_s: float, meanwhile: Callable[[], None] | None = None) -> None:
         """Wait for all votes. `meanwhile` may raise an error that makes waiting useless."""
@@ -88,14 +89,27 @@ class Agreement:
             step.delays.counted(self.votes, step.source.plan(epoch), step.iteration + 1, epoch.number)
         step.updates.unmade.counted(name for name in self._unmade if not self.votes.made(name))
 
-    def finish_rows(self, bucket: LoadedBucket) -> None:
-        """Make the gradient of a bucket of rows that of all ranks."""
-        step = self._step
+    def finish_rows(self, bucket: LoadedBucket, wait: Callable[[int], None] | None = None) -> None:
+        """Make the gradient of a bucket of rows that of all ranks. `wait` waits for a dense program; None: all are complete."""
         for rows in (launch.rows for launch in bucket.launches if launch.rows is not None):
             name = rows.gradient.name
             if self.votes.made(name):
                 dense = self.votes.dense(name)
-                rows.finish(step.framework, step.job.settings.timeout_s, dense=dense)
+                if dense and wait is not None:
+                    wait(rows.program)
+                rows.finish(self._step.framework, dense=dense)
+
+    def begin_dense(self, wait: Callable[[int], None] | None = None) -> list[int]:
+        """Run dense programs on all ranks when votes are counted, whichever bucket each rank waits for first; return their numbers.
+        `wait` waits for the program of a bucket by the number of its launch; None: all are complete."""
+        step, begun = self._step, []
+        for launch in step.launches:
+            if launch.rows is not None and self.votes.dense(launch.rows.gradient.name):
+                if wait is not None:
+                    wait(launch.number)
+                launch.rows.begin_dense(step.iteration)
+                begun.append(launch.rows.program)
+        return begun
 
     def order(self, seen: list[tuple[int, int]]) -> None:
         """Agree on the order of rank 0's gradients after the first step; gradients that did not come keep their assumed order."""
@@ -111,11 +125,3 @@ class Agreement:
         if isinstance(self.votes, Votes):
             self.votes.unload()
         self.together.end()
-
-    def _begin_dense(self) -> None:
-        """Run dense programs on all ranks when votes are counted, whichever bucket each rank waits for first."""
-        step = self._step
-        for launch in step.launches:
-            if launch.rows is not None and self.votes.dense(launch.rows.gradient.name):
-                step.updates.readiness.wait(launch.number, step.job.settings.timeout_s)
-                launch.rows.begin_dense(step.iteration)

@@ -41,6 +41,8 @@ class Alone:
         self.departed: list[int] = []
         self.weighing = weighing_of(outer.weights, lambda: framework.workload(gradients=False))
         self.pace = Pace() if outer.paced else None
+        self._counted: tuple[object, dict[int, int]] = None, {}
+        """What counts launches, and how often each was launched, by number, when `sent` was asked last."""
         self.begin()
 
     def begin(self) -> None:
@@ -103,6 +105,17 @@ class Alone:
         """Write how far this rank came into turns that end with this iteration."""
         self.departed = self._ending
         self._depart(self.departed, told=False)
+
+    def sent(self) -> list[int]:
+        """Return the programs that were launched since the last call, in the order of their buckets: between two iterations, the
+        same ones on all ranks."""
+        readiness, (counted, before), found = self._updates.readiness, self._counted, []
+        now = {each.number: readiness.progress(each.number)[1] for each in self._updates.launches}
+        for each in self._updates.launches:
+            since = before[each.number] if counted is readiness else 0
+            found += [each.program] * (now[each.number] - since)
+        self._counted = readiness, now
+        return found
 
     def flushes(self) -> None:
         """Write it into all turns that have an iteration."""

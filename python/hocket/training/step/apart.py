@@ -10,14 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from msgspec.structs import replace as replaced
+
 from hocket import _native
 from hocket.artefacts.dtypes import ITEM_BYTES
 from hocket.artefacts.gradient import Gradient
-from hocket.training.features import check_late_libraries
 from hocket.training.memory.arenas import Run, arenas_of
 from hocket.training.memory.buckets import CompiledBucket, Launch, LoadedBucket, over, parts_of
 from hocket.training.memory.device import Device, staged
 from hocket.training.memory.framework import Framework
+from hocket.training.memory.gathered import Rows
 from hocket.training.step.memory import Memory
 from hocket.training.step.place import Place
 
@@ -44,8 +46,8 @@ class Area:
 class Apart(Memory):
     """Memory of a session whose sums lie in other memory than gradients, independent of the members."""
 
-    def __init__(self, check: Callable[[Sequence[CompiledBucket]], None]) -> None:
-        """`check`: raises UsageError for buckets whose sums cannot lie apart."""
+    def __init__(self, check: Callable[[Sequence[CompiledBucket]], None] | None = None) -> None:
+        """`check`: raises UsageError for buckets that the session cannot have; None: it can have all."""
         super().__init__(told_apart=True)
         self._check = check
         self._areas: list[Area] = []
@@ -64,11 +66,12 @@ class Apart(Memory):
         slots: Sequence[int],
         _before: Sequence[LoadedBucket],
     ) -> list[LoadedBucket]:
-        self._check(buckets)
+        if self._check is not None:
+            self._check(buckets)
         self.lay_out(buckets, place.engine, framework, slots)
         epoch = place.source.epochs.current.number
         self._device = framework.device
-        return self.loaded(buckets, place.engine, f" of epoch {epoch}" if epoch else "")
+        return self.loaded(buckets, place.engine, place.job.rank, f" of epoch {epoch}" if epoch else "")
 
     def sums(self, _placed: Sequence[LoadedBucket], _framework: Framework) -> list[tuple[LoadedBucket, ...]]:
         return [area.sums for area in self._areas]
@@ -91,9 +94,10 @@ class Apart(Memory):
             self._areas.append(Area(replace(first, others=tuple(others)), arena.numbers, sums))
 
     def loaded(
-        self, buckets: Sequence[CompiledBucket], engine: _native.Engine, label: str
+        self, buckets: Sequence[CompiledBucket], engine: _native.Engine, rank: int, label: str
     ) -> list[LoadedBucket]:
-        """Load the programs of these buckets in the engine's epoch, in the same order on all ranks."""
+        """Load the programs of these buckets in the engine's epoch, in the same order on all ranks. Rows have blocks for its
+        ranks, of which this is one: its own gradient's are to be packed again."""
         parts = [parts_of(bucket) for bucket in buckets]
         arenas = {each.numbers: each for each in arenas_of(parts, _gradients(buckets))}
         found = []
@@ -102,18 +106,27 @@ class Apart(Memory):
             for number in area.numbers:
                 compiled = buckets[number]
                 runs = arenas[area.numbers].runs(parts[number]) or ((0, 0),)
-                sets = area.bound(runs, ITEM_BYTES[compiled.dtype])
-                own, numbered = staged(compiled.program.retained(), sets[0], self._device)
+                named, rows = f"bucket {number}{label}", None
+                if compiled.rows is None:
+                    sets = area.bound(runs, ITEM_BYTES[compiled.dtype])
+                    own, numbered = staged(compiled.program.retained(), sets[0], self._device)
+                else:
+                    # A block is sent from, and others are written. Only a table is summed up.
+                    rows = Rows(compiled.rows, engine, rank, area.sums[0].memory, self._device)
+                    sets = [rows.bound]
+                    own, numbered = staged(compiled.program, rows.bound, None)
                 program = engine.load(
                     own,
                     numbered(sets[0]),
                     priority=compiled.priority,
-                    label=f"bucket {number}{label}",
+                    label=named,
                     kernels=compiled.kernels,
                     others=[numbered(each) for each in sets[1:]],
                     cards=compiled.cards,
                 )
-                launches.append(Launch(compiled, program, number, runs))
+                if rows is not None:
+                    rows.load(priority=compiled.priority, label=named, cards=compiled.cards)
+                launches.append(Launch(replaced(compiled, program=own), program, number, runs, rows=rows))
             others = tuple(replace(each, launches=tuple(launches)) for each in area.bucket.others)
             found.append(replace(area.bucket, launches=tuple(launches), others=others))
         return found
@@ -142,7 +155,7 @@ class AsPlanned(Memory):
     ) -> list[LoadedBucket]:
         plan = place.source.plan(place.source.epochs.current)
         anchored = any(each.steps != "one" for each in (plan.schedule, *plan.safer))
-        self._apart = Apart(check_late_libraries) if anchored else None
+        self._apart = Apart() if anchored else None
         if self._apart is not None:
             return self._apart.placed(buckets, place, framework, slots, before)
         return super().placed(buckets, place, framework, slots, before)

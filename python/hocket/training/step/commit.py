@@ -88,6 +88,7 @@ class Commit:
             step.agreement.count()
             step.agreement.cast(unmade, meet=meet)
             due = step.updates.ended(unmade, holds=step.ends_turns)
+            step.sent()
             step.companion.launched(waits=waits)
         return due
 
@@ -98,7 +99,7 @@ class Commit:
         with step.naming():
             timeout_s = self.job.settings.timeout_s
             step.updates.wait(turn, timeout_s + (PATIENCE_S if bucket.served else 0.0))
-            step.agreement.finish_rows(bucket)
+            step.agreement.finish_rows(bucket, lambda program: step.engine.wait(program, timeout_s))
         step.updates.readiness.applied(turn.arena)
 
     @contextlib.contextmanager
@@ -111,6 +112,7 @@ class Commit:
             if weighs:
                 agreement.cast((), meet=False)
             rounds = updates.flush()
+            self.step.sent()
         if weighs:
             agreement.weigh()
         yield rounds

@@ -135,6 +135,8 @@ class Loading:
         )
         step.commit.counts(readiness)
         updates.count(readiness, moves=after is None)
+        if step.commit.calls_libraries:
+            step.sent()
         step.accumulation.decide()
 
     def _schedule(self, plan: Plan, *, anew: bool) -> None:

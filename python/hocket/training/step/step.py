@@ -129,6 +129,11 @@ class Step:
         """Record a statistic for the policy."""
         self.source.record(name, value)
 
+    def sent(self) -> None:
+        """Note that turns were sent: where ranks step alone, libraries run the collectives of what has left, and no others."""
+        if self.updates.local is not None:
+            self.place.libraries.expect(self.updates.local.sent())
+
     def finish_step(self) -> None:
         """Open all gates, which applies the updates that they put off."""
         if self.loading.gates is not None:
@@ -158,7 +163,8 @@ class Step:
         self._under_way = True
         if self.watch is not None:
             self.updates.readiness.set_timed(self.watch.began())
-        self.place.libraries.expect([launch.program for launch in self.launches])
+        if self.updates.local is None:
+            self.place.libraries.expect([launch.program for launch in self.launches])
         self.source.backward_began(self.iteration)
         self.owners.hold()
         with self.naming():
@@ -268,7 +274,7 @@ class Step:
         if self.updates.own is not None:
             return unmade
         self.owners.reduced(own)
-        if mean is not own:
+        if mean is not own and not own.sparse:
             self.framework.show(mean)
         for name in unmade:
             self.framework.drop(name)
