@@ -8,8 +8,6 @@ QUIESCE_TIMEOUT_S = 10.0
 """Time limit for ops that run when an epoch ends: far longer than the longest."""
 FENCE_TIMEOUT_S = 0.2
 """Time that a neighbour which was left behind may take to end before it is killed."""
-DECIDES_IN = 3
-"""Time that the coordinator may take to decide on the next epoch, in multiples of the longest silence."""
 
 
 @dataclass(frozen=True)

@@ -24,12 +24,13 @@ from hocket.members import member_errors
 from hocket.members import member_messages as messages
 from hocket.members.arrival import Arrival
 from hocket.members.departure import Departure
-from hocket.members.epoch import DECIDES_IN, FENCE_TIMEOUT_S, QUIESCE_TIMEOUT_S, Epoch
+from hocket.members.epoch import FENCE_TIMEOUT_S, QUIESCE_TIMEOUT_S, Epoch
 from hocket.members.handover import Handover
 from hocket.members.joining import Joining
 from hocket.members.leavers import Leavers
 from hocket.members.link import Link
 from hocket.members.meetings import WAKE_S, Meetings
+from hocket.members.patience import Patience
 from hocket.members.progress import Progress
 from hocket.members.step_numbers import StepNumbers
 from hocket.settings import Settings
@@ -56,8 +57,11 @@ class Membership:
         self.number = -1
         """Number of this member; negative before the coordinator has given one."""
         self._host = ""
+        self._patience = Patience(settings)
         self._meetings = Meetings(self._changed)
-        self.joining = Joining(self._changed, self._tell, self._meetings, self._over_why)
+        self.joining = Joining(
+            self._patience.joining_s, self._changed, self._tell, self._meetings, self._over_why
+        )
         self._numbers = StepNumbers()
         self._pending: deque[Epoch] = deque()
         self._members: tuple[int, ...] = ()
@@ -86,8 +90,7 @@ class Membership:
         If a member is lost before that, the others meet once more; afterwards, they go on in the next epoch.
         RendezvousError: ranks are missing, or those that are here are to meet once more.
         """
-        timeout_s = self._settings.with_another_launcher_s(job.settings.start_timeout_s)
-        timeout_s += self._settings.rejoin_timeout_s or 0.0
+        timeout_s = self._patience.founding_s
         with self._changed:
             self._meetings.must_be_newest(generation, self._me)
             self._engine, self._ranks, self.number = engine, job.members, job.members[job.rank]
@@ -112,11 +115,12 @@ class Membership:
             self._pending.popleft()
             self._departure.ask_again()
 
-    def next_meeting(self, after: int, timeout_s: float, when: str) -> messages.Regroup:
+    def next_meeting(self, after: int, when: str) -> messages.Regroup:
         """Wait for a meeting later than generation `after`; return the newest.
 
         RendezvousError: the coordinator will call none, or calls none in time. `when`: text on when it would.
         """
+        timeout_s = self._patience.again_s
         with self._changed:
             return self._meetings.later(after, timeout_s, who=self._me, when=when, why_none=self._over_why)
 
@@ -142,7 +146,7 @@ class Membership:
 
         `meanwhile` may raise an error that makes waiting useless. PeerError: the job ends, or not all have come in time.
         """
-        timeout_s += self._settings.rejoin_timeout_s or 0.0
+        timeout_s = self._patience.edge_s(timeout_s)
         deadline_s = time.monotonic() + timeout_s
         said = None
         with self._changed:
@@ -222,8 +226,7 @@ class Membership:
 
         PeerError: the others go on without this rank, the job ends, or nothing is decided in time.
         """
-        # The coordinator waits for reports, also for missing ones, by its own clock.
-        timeout_s += (self._settings.rejoin_timeout_s or 0.0) + DECIDES_IN * self._silence_max_s
+        timeout_s = self._patience.decision_s(timeout_s)
         deadline_s = time.monotonic() + timeout_s
         with self._changed:
             self._note_losses()
@@ -388,6 +391,7 @@ class Membership:
     def _hear(self, message: messages.FromCoordinator) -> None:
         match message:
             case messages.Orders(order=order):
+                self._meetings.members_change()
                 if self._machine is not None:
                     self._act(self._machine.order(order, time.monotonic()))
             case messages.OtherFinished(member=member, steps=steps):
