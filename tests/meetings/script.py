@@ -162,7 +162,7 @@ class Script:
             steps=len(self.made),
         )
         self._missed = False
-        self._member.met()
+        self._member.resumed(again=False)
         self._late = lambda: self._hand_over(rank in holders, [order.members[each] for each in holders])
 
     def _load(self) -> None:

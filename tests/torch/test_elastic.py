@@ -181,8 +181,8 @@ def test_a_rank_that_is_lost_while_buffers_travel_costs_the_others_nothing(
 ) -> None:
     """Broken: ranks that have all buffers would train on, and the others wait for them for ever.
 
-    Where the others are still in the barrier of the step before, as they may also be on a loaded machine, none of them knows that it
-    stands: they repeat it.
+    Where the others are still in the barrier of the step before, as they may also be on a loaded machine, none of them knows
+    that it stands: they repeat it.
     """
     others = [f"{each}:{scripts.LOST_IN - 1}:entered pauses" for each in range(3) if each != rank and late]
     outcome, output = run(

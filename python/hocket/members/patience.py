@@ -32,5 +32,5 @@ class Patience:
         return timeout_s + self._rejoin_s
 
     def decision_s(self, timeout_s: float) -> float:
-        """Return the time-out of a wait for the next epoch: the coordinator waits for reports, also for missing ones, by its own clock."""
+        """Return the time-out of a wait for the next epoch: the coordinator waits for reports by its own clock."""
         return timeout_s + self._rejoin_s + DECIDES_IN * self._silence_max_s

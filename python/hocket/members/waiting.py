@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from hocket.members.member_messages import Welcome
 
@@ -18,6 +18,8 @@ class Waiting:
     def __init__(self) -> None:
         self._notes: dict[int, bytes] = {}
         self._ready: set[int] = set()
+        self._hosts: dict[int, str] = {}
+        """Hosts of processes that have not met the members yet."""
         self.states: dict[int, str] = {}
         self._short = False
 
@@ -25,9 +27,23 @@ class Waiting:
         """Yield processes that have sent their note."""
         return iter(tuple(self._notes))
 
-    def welcome(self, member: int, host: str) -> Welcome:
-        """Return the notice of a process that waits on `host`."""
-        return Welcome(member=member, host=host, state=self.states.get(member))
+    def enter(self, member: int, host: str, state: str | None) -> None:
+        """Add a process on `host` that waits to become that member. `state`: where it takes the state, if it does so."""
+        self._hosts[member] = host
+        if state is not None:
+            self.states[member] = state
+
+    def welcome(self, member: int) -> Welcome:
+        """Return the notice that this process waits."""
+        return Welcome(member=member, host=self._hosts[member], state=self.states.get(member))
+
+    def welcomes(self) -> Iterator[Welcome]:
+        """Yield the notices of all that have not met the members yet."""
+        return map(self.welcome, self._hosts)
+
+    def met(self, members: Collection[int]) -> list[int]:
+        """Note that these have met. Return those that had waited."""
+        return [each for each in members if self._hosts.pop(each, None) is not None]
 
     def note(self, member: int, note: bytes) -> None:
         """Keep a process's first note."""
