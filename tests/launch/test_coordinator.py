@@ -265,8 +265,8 @@ def test_a_founder_that_ends_before_training_begins_makes_room_for_the_next(gues
     first = guests.entrance.coordination
     guests.heard()
     guests.entrance.disconnect(1)
-    assert first.ended is not None
-    assert "rank 1 on a (process 1) ended before training had begun" in first.ended.why
+    assert first.roster.ended is not None
+    assert "rank 1 on a (process 1) ended before training had begun" in first.roster.ended.why
     for client in (0, 2):
         guests.entrance.disconnect(client)
     guests.come(5, "a")

@@ -61,7 +61,7 @@ class Coordination:
         self.condemned = Condemned(self.roll, self.changes)
         self._outbox = Outbox(self.roll)
         self._admission = Admission(founders, kept)
-        self._waiting = Waiting()
+        self._waiting = Waiting(self._admission, self._outbox, self._keep)
         self._operators = Operators(
             limits, self._gathering, roll=self.roll, roster=self.roster, outbox=self._outbox
         )
@@ -245,10 +245,9 @@ class Coordination:
             return
         self.roll.enter(client, member, message.who)
         self.changes.back(message.who)
-        for welcome in self._waiting.welcomes():
-            self._outbox.tell(member, welcome)
+        self._waiting.introduce(member)
         if member not in gathering.members:
-            self._await(member, message.host, message.state)
+            self._waiting.enter(member, message.host, None if roster.full else message.state)
         elif not gathering.under_way:
             gathering.present.add(member)
         elif not roster.missing:
@@ -263,16 +262,9 @@ class Coordination:
         known = self.roster.shut_out.union(self.roster.members, self._gathering.members, self.roll.known)
         member = self._admission.number(message, known)
         self.roll.enter(client, member, f"rank {member} on {message.host} (process {message.process})")
-        self._await(member, message.host, message.state)
+        self._waiting.enter(member, message.host, None if self.roster.full else message.state)
         if self.roster.full:
             self.changes.full(self.roll.name(member), self._limits.members_max)
-
-    def _await(self, member: int, host: str, state: str | None) -> None:
-        """Register a process that waits to become that member, and announce it to the others."""
-        self._waiting.enter(member, host, None if self.roster.full else state)
-        self._admission.take(member)
-        self._keep()
-        self._outbox.tell_all(self._waiting.welcome(member))
 
     def _keep(self) -> None:
         """Write down who meets, or has met."""

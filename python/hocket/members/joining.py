@@ -30,8 +30,8 @@ class Joining:
         meetings: Meetings,
         why_none: Callable[[], str | None],
     ) -> None:
-        """Ask for nothing yet. `patience_s`: how long a process waits for the members to meet it; `changed`: the member's lock; `tell`:
-        sends a message; `why_none`: why the job takes nobody."""
+        """Ask for nothing yet. `patience_s`: how long a process waits for the members to meet it; `changed`: the member's lock;
+        `tell`: sends a message; `why_none`: why the job takes nobody."""
         self._patience_s, self._changed, self._tell = patience_s, changed, tell
         self._meetings, self._why_none = meetings, why_none
         self.state: str | None = None

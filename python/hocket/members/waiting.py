@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 
+from hocket.members.admission import Admission
 from hocket.members.member_messages import Welcome
+from hocket.members.outbox import Outbox
 
 
 class Waiting:
@@ -15,7 +17,9 @@ class Waiting:
         states: addresses at which some take the state beside training.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, admission: Admission, outbox: Outbox, keep: Callable[[], None]) -> None:
+        """`admission`: knows which numbers are given; `keep`: writes that down."""
+        self._admission, self._outbox, self._keep = admission, outbox, keep
         self._notes: dict[int, bytes] = {}
         self._ready: set[int] = set()
         self._hosts: dict[int, str] = {}
@@ -28,18 +32,21 @@ class Waiting:
         return iter(tuple(self._notes))
 
     def enter(self, member: int, host: str, state: str | None) -> None:
-        """Add a process on `host` that waits to become that member. `state`: where it takes the state, if it does so."""
+        """Add a process on `host` that waits to become that member, and tell all. `state`: where it takes the state, if it does."""
         self._hosts[member] = host
         if state is not None:
             self.states[member] = state
+        self._admission.take(member)
+        self._keep()
+        self._outbox.tell_all(self._welcome(member))
 
-    def welcome(self, member: int) -> Welcome:
-        """Return the notice that this process waits."""
+    def introduce(self, member: int) -> None:
+        """Tell a member of all that have not met the others yet."""
+        for each in self._hosts:
+            self._outbox.tell(member, self._welcome(each))
+
+    def _welcome(self, member: int) -> Welcome:
         return Welcome(member=member, host=self._hosts[member], state=self.states.get(member))
-
-    def welcomes(self) -> Iterator[Welcome]:
-        """Yield the notices of all that have not met the members yet."""
-        return map(self.welcome, self._hosts)
 
     def met(self, members: Collection[int]) -> list[int]:
         """Note that these have met. Return those that had waited."""
