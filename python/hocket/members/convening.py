@@ -10,10 +10,8 @@ from hocket.job.store.frames import FrameError
 from hocket.members.change_log import ChangeLog
 from hocket.members.condemned import Condemned
 from hocket.members.gathering import Gathering
-from hocket.members.member_limits import Limits
 from hocket.members.member_messages import Comes
 from hocket.members.outbox import Outbox
-from hocket.members.roll import Roll
 from hocket.members.roster import Roster
 from hocket.members.stores import Stores
 from hocket.members.waiting import Waiting
@@ -31,20 +29,18 @@ class Convening:
     def __init__(
         self,
         gathering: Gathering,
-        limits: Limits,
         stores: Stores,
-        *,
-        roll: Roll,
         roster: Roster,
         waiting: Waiting,
         outbox: Outbox,
+        *,
         condemned: Condemned,
         changes: ChangeLog,
     ) -> None:
         """Convene at `stores` those on the `roster`, and who is `waiting` where they are too few."""
-        self.gathering, self._limits, self._stores = gathering, limits, stores
-        self._roll, self._roster, self._waiting = roll, roster, waiting
-        self._outbox, self._condemned, self._changes = outbox, condemned, changes
+        self.gathering, self._stores, self._roster, self._roll = gathering, stores, roster, roster.roll
+        self._waiting, self._outbox, self._condemned, self._changes = waiting, outbox, condemned, changes
+        limits = roster.limits
         self._shortage = _native.Shortage(
             members_min=limits.members_min, rejoin_patience_s=limits.rejoin_patience_s
         )
@@ -86,7 +82,7 @@ class Convening:
         """Call members to another meeting if some could not meet, without the member to blame for that."""
         if self._roster.ended is not None:
             return None
-        patience_ns = round(self._limits.heartbeat_s / 2 * 1e9)
+        patience_ns = round(self._roster.limits.heartbeat_s / 2 * 1e9)
         blamed = self.gathering.to_blame(now_ns, patience_ns) if self.gathering.under_way else None
         if blamed is None:
             return None
@@ -115,6 +111,6 @@ class Convening:
         waiting = [each for each in self._waiting if each in self._roll and each not in self._roll.silent]
         action = self._shortage.follow(left, holders, waiting, list(lost), time.monotonic())
         if action is not None and action.kind == "wait":
-            self._changes.waits(len(left), self._roll.names(lost), self._limits)
+            self._changes.waits(len(left), self._roll.names(lost), self._roster.limits)
             return None
         return action

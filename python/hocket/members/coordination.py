@@ -62,17 +62,14 @@ class Coordination:
         self._outbox = Outbox(self.roll)
         self._admission = Admission(founders, kept)
         self._waiting = Waiting(self._admission, self._outbox, self._keep)
-        self._operators = Operators(
-            limits, self._gathering, roll=self.roll, roster=self.roster, outbox=self._outbox
-        )
+        gathering, roster, outbox = self._gathering, self.roster, self._outbox
+        self._operators = Operators(gathering, roster, outbox)
         self._convening = Convening(
-            self._gathering,
-            limits,
+            gathering,
             stores,
-            roll=self.roll,
-            roster=self.roster,
-            waiting=self._waiting,
-            outbox=self._outbox,
+            roster,
+            self._waiting,
+            outbox,
             condemned=self.condemned,
             changes=self.changes,
         )

@@ -19,8 +19,8 @@ from hocket.members import member_errors
 from hocket.members import member_messages as messages
 from hocket.members.arrival import Arrival
 from hocket.members.contact import Contact
-from hocket.members.epoch import Epoch
 from hocket.members.meetings import WAKE_S
+from hocket.members.participation import Epoch
 from hocket.members.patience import Patience
 from hocket.settings import Settings
 

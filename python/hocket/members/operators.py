@@ -5,21 +5,16 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from hocket.members.gathering import Gathering
-from hocket.members.member_limits import Limits
 from hocket.members.member_messages import Answer, MustLeave
 from hocket.members.outbox import Outbox
-from hocket.members.roll import Roll
 from hocket.members.roster import Roster
 
 
 class Operators:
     """Operators whose members are still there. A client is a connection's number."""
 
-    def __init__(
-        self, limits: Limits, gathering: Gathering, *, roll: Roll, roster: Roster, outbox: Outbox
-    ) -> None:
-        self._limits, self._gathering = limits, gathering
-        self._roll, self._roster, self._outbox = roll, roster, outbox
+    def __init__(self, gathering: Gathering, roster: Roster, outbox: Outbox) -> None:
+        self._gathering, self._roster, self._outbox = gathering, roster, outbox
         self._wants: dict[int, int] = {}
 
     def ask(self, client: int, message: MustLeave) -> None:
@@ -36,10 +31,10 @@ class Operators:
             return why
         if self._gathering.under_way:
             return "the job's ranks are just meeting those that have joined; ask again"
-        here = [each for each in self._roster.members if each in self._roll]
+        here = [each for each in self._roster.members if each in self._roster.roll]
         if member not in here:
             return f"rank {member} does not train; ranks {', '.join(map(str, here))} do"
-        least, leaving = self._limits.members_min, set(self._wants.values()) - {member}
+        least, leaving = self._roster.limits.members_min, set(self._wants.values()) - {member}
         if len(here) - len(leaving) <= least:
             return f"the job must have {least} ranks, and would have fewer without rank {member}"
         return None
@@ -53,7 +48,7 @@ class Operators:
         members, of = self._roster.members, len(self._gathering.members)
         ended = self._roster.over or self._roster.ended is not None
         for client, member in tuple(self._wants.items()):
-            who = self._roll.name(member)
+            who = self._roster.roll.name(member)
             if member in members and not ended:
                 continue
             del self._wants[client]

@@ -11,11 +11,21 @@ from dataclasses import dataclass
 
 from hocket import _native
 from hocket.errors import EpochError, Error
-from hocket.members.epoch import FENCE_TIMEOUT_S, QUIESCE_TIMEOUT_S, Epoch
-from hocket.members.leavers import Leavers
 from hocket.members.member_messages import FromMember, Notes
 from hocket.members.progress import Progress
-from hocket.members.step_numbers import StepNumbers
+
+QUIESCE_TIMEOUT_S = 10.0
+"""Time limit for ops that run when an epoch ends: far longer than the longest."""
+FENCE_TIMEOUT_S = 0.2
+"""Time that a neighbour which was left behind may take to end before it is killed."""
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """Members that go on: by new rank, each member's rank in the generation."""
+
+    number: int
+    members: tuple[int, ...]
 
 
 @dataclass
@@ -37,6 +47,32 @@ class MemberEnd:
     def text(self) -> str | None:
         """Return why nothing more comes, or None."""
         return "the job has ended" if self.over and self.why is None else self.why
+
+
+class Leavers:
+    """Members that have left: `all` of them."""
+
+    def __init__(self) -> None:
+        self.all: tuple[int, ...] = ()
+        self._others: tuple[int, ...] | None = None
+
+    def decided(self, before: Sequence[int], members: Sequence[int], evicted: Collection[int]) -> bool:
+        """Record an epoch of `members` after one of those `before`. Return whether some have left with it."""
+        leavers = tuple(each for each in before if each not in members and each not in evicted)
+        if leavers:
+            # Others may have been lost since: then this is the second epoch without the leavers, and some have been in the first.
+            self.all += leavers
+            self._others = tuple(each for each in before if each not in leavers)
+        return bool(leavers)
+
+    def leave(self, members: Sequence[int], me: int) -> None:
+        """Record that this member has left. The others may have gone on before it has left the barrier of its last step."""
+        self._others = tuple(each for each in members if each != me)
+
+    def take(self) -> tuple[int, ...] | None:
+        """Return the members without those that have left since the last call, or None if none has."""
+        others, self._others = self._others, None
+        return others
 
 
 class Participation:
@@ -73,7 +109,8 @@ class Participation:
         self.pending: deque[Epoch] = deque()
         self.finished: dict[int, int] = {}
         self.leavers = Leavers()
-        self._numbers = StepNumbers()
+        # Ranks that step alone make several steps between two that they make together, which alone the machine counts.
+        self._prepares = self._next = 0
         self._gone: set[int] = set()
         """Lost members whose processes have ended, as the coordinator has been told."""
 
@@ -121,7 +158,7 @@ class Participation:
                         self._engine.quiesce("the members of the job change", QUIESCE_TIMEOUT_S)
                     waiting.extend(self._machine.quiesced(time.monotonic()))
                 case "commit":
-                    self.committed = self._numbers.commits(action.step or 0)
+                    self._next, self.committed = (action.step or 0) + 1, self._prepares + 1
                 case "prepare":
                     self._progress.report()
                     # The epoch's programs are made when the epoch begins.
@@ -146,12 +183,12 @@ class Participation:
 
     def prepared(self, step: int, vote: int) -> bool:
         """Note that the sums of a step are here. Return whether it goes on to the barrier. EpochError: the generation is over."""
-        number = self._numbers.prepares(step)
-        return "barrier" in self._act(self.machine.prepared(number, vote, time.monotonic()))
+        self._prepares = step
+        return "barrier" in self._act(self.machine.prepared(self._next, vote, time.monotonic()))
 
     def done(self, step: int) -> bool:
         """Note that the barrier of a step is complete. Return whether the step stands. EpochError: the generation is over."""
-        self._act(self.machine.done(self._numbers.next, time.monotonic()))
+        self._act(self.machine.done(self._next, time.monotonic()))
         return self.committed > step
 
     def come(self) -> None:

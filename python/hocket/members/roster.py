@@ -22,6 +22,8 @@ class Roster:
     """Record that the launcher reads, too.
 
     Attributes:
+        limits: of the job's members.
+        roll: who of them is connected.
         members: members that go on; while they meet, those that are to come.
         epoch: number of the machine's last decision.
         shut_out: lost members; some may come back without knowing that they are lost.
@@ -33,7 +35,7 @@ class Roster:
     """
 
     def __init__(self, limits: Limits, roll: Roll) -> None:
-        self._limits, self._roll = limits, roll
+        self.limits, self.roll = limits, roll
         self.members: tuple[int, ...] = ()
         self.epoch = 0
         self.shut_out: set[int] = set()
@@ -45,7 +47,7 @@ class Roster:
     @property
     def missing(self) -> list[int]:
         """Members that are not connected, cannot be heard or have ended."""
-        return self._roll.missing(self.members)
+        return self.roll.missing(self.members)
 
     @property
     def goes_on(self) -> bool:
@@ -55,12 +57,12 @@ class Roster:
     @property
     def full(self) -> bool:
         """True if the job has as many members as it may."""
-        return len(self.members) >= self._limits.members_max
+        return len(self.members) >= self.limits.members_max
 
     @property
     def room(self) -> int:
         """Number of processes for which the job has room."""
-        return self._limits.members_max - len(self.members) + len(self.missing)
+        return self.limits.members_max - len(self.members) + len(self.missing)
 
     @property
     def closed(self) -> str | None:
