@@ -23,12 +23,12 @@ def test_whose_script_ends_early_leaves_and_the_others_go_on(caplog: pytest.LogC
     assert job.over == {1}
     assert list(job.coordination.condemned.take()) == []
     assert "rank 1 has ended after 4 steps" in caplog.text
-    assert job.coordination.misses(1), "another one may take its place"
-    assert not job.coordination.over
+    assert job.coordination.roster.misses(1), "another one may take its place"
+    assert not job.coordination.roster.over
     for rank in (0, 2):
         job.say(rank, Finished(steps=9))
     job.deliver()
-    assert job.coordination.over
+    assert job.coordination.roster.over
 
 
 def test_who_waits_in_vain_loses_whoever_hangs_and_nothing_else(caplog: pytest.LogCaptureFixture) -> None:
@@ -47,13 +47,13 @@ def test_who_waits_in_vain_loses_whoever_hangs_and_nothing_else(caplog: pytest.L
 def test_the_job_does_not_go_on_with_whom_nobody_hears() -> None:
     """Broken: a connection that is cut never ends, and the launcher would wait for ever for those at its other end."""
     job = Job(2, heartbeat_s=SILENCE_S)
-    assert job.coordination.goes_on
+    assert job.coordination.roster.goes_on
     job.lose(0)
     job.silent = {1}
-    assert job.coordination.goes_on
-    job.until(lambda: not job.coordination.goes_on)
+    assert job.coordination.roster.goes_on
+    job.until(lambda: not job.coordination.roster.goes_on)
     job.silent = set()
     job.say(1, Hears())
-    assert job.coordination.goes_on
+    assert job.coordination.roster.goes_on
     job.coordination.gone(1)
-    assert not job.coordination.goes_on
+    assert not job.coordination.roster.goes_on

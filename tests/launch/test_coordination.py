@@ -27,13 +27,13 @@ from tests.launch.coordinated import NEWCOMERS, OPERATOR, SILENCE_S, Job, Newcom
 def test_the_others_go_on_in_the_next_epoch() -> None:
     """Broken: survivors of a loss would wait for a decision that nobody makes."""
     job = Job(3)
-    assert job.coordination.founded
+    assert job.coordination.roster.founded
     assert [member.in_force for member in job.members] == [1, 1, 1]
     job.lose(1)
     assert [job.members[rank].in_force for rank in (0, 2)] == [2, 2]
     assert job.said[0][-2:] == ["send", "redo"]
-    assert [job.coordination.has(rank) for rank in range(3)] == [True, False, True]
-    assert job.coordination.ended is None
+    assert [job.coordination.roster.has(rank) for rank in range(3)] == [True, False, True]
+    assert job.coordination.roster.ended is None
 
 
 def test_a_job_of_too_few_ends_and_names_whom_it_lost() -> None:
@@ -42,8 +42,8 @@ def test_a_job_of_too_few_ends_and_names_whom_it_lost() -> None:
     job.lose(2)
     job.coordination.expire(_native.now_ns() + 10**9)
     job.deliver()
-    assert job.coordination.ended is not None
-    assert job.coordination.ended.lost == (2,)
+    assert job.coordination.roster.ended is not None
+    assert job.coordination.roster.ended.lost == (2,)
     assert job.said[0][-1] == job.said[1][-1] == "exit"
 
 
@@ -64,7 +64,7 @@ def test_who_leaves_is_released_when_the_others_have_gone_on() -> None:
     assert [job.members[rank].in_force for rank in (0, 2)] == [2, 2]
     job.gone.add(1)
     job.coordination.disconnect(1)
-    assert [job.coordination.has(rank) for rank in range(3)] == [True, False, True]
+    assert [job.coordination.roster.has(rank) for rank in range(3)] == [True, False, True]
     job.lose(2)
     assert job.members[0].in_force == 3
     assert "redo" in job.said[0]
@@ -138,7 +138,7 @@ def test_who_has_finished_waits_until_all_have() -> None:
     job.lose(1)
     assert job.over == {0, 2}
     job.coordination.disconnect(0)
-    assert job.coordination.ended is None
+    assert job.coordination.roster.ended is None
     assert job.members[2].in_force == 2
 
 
@@ -257,9 +257,11 @@ def test_a_meeting_of_too_few_ends_the_job(jobs: Callable[..., Newcomers]) -> No
     job.coordination.disconnect(NEWCOMERS[0])
     job.coordination.disconnect(1)
     job.deliver()
-    assert job.coordination.ended is not None
-    assert job.coordination.ended.lost == (1,)
-    assert job.told[0][-1] == Answer(done=False, text="the job ends: 1 of at least 2 members are left")
+    assert job.coordination.roster.ended is not None
+    assert job.coordination.roster.ended.lost == (1,)
+    assert job.told[0][-1] == Answer(
+        done=False, text="the job ends: 1 of at least 2 members are left; lost: members 1"
+    )
 
 
 def test_who_may_not_join_hears_why(jobs: Callable[..., Newcomers]) -> None:

@@ -265,8 +265,8 @@ def test_a_founder_that_ends_before_training_begins_makes_room_for_the_next(gues
     first = guests.entrance.coordination
     guests.heard()
     guests.entrance.disconnect(1)
-    assert first.ended is not None
-    assert "rank 1 on a (process 1) ended before training had begun" in first.ended.why
+    assert first.roster.ended is not None
+    assert "rank 1 on a (process 1) ended before training had begun" in first.roster.ended.why
     for client in (0, 2):
         guests.entrance.disconnect(client)
     guests.come(5, "a")
@@ -292,7 +292,7 @@ def test_a_member_of_another_job_with_the_same_secret_is_turned_away(guests: Gue
     """Broken: a rank that outlived its coordinator would end the next job, or be taken for one of its members."""
     back = Back(member=0, who="rank 0", host="a", generation=0, job="another")
     guests.entrance.receive(7, msgspec.json.encode(back), 0)
-    assert guests.entrance.coordination.ended is None
+    assert guests.entrance.coordination.roster.ended is None
     ((client, answer),) = guests.entrance.answers()
     assert (client, b"is another job's" in answer) == (7, True)
 
@@ -303,6 +303,6 @@ def test_a_job_that_ends_before_it_begins_does_not_begin_anew(guests: Guests) ->
         guests.come(client, "a")
     guests.entrance.coordination.end("nobody needs it")
     guests.entrance.disconnect(1)
-    ended = guests.entrance.coordination.ended
+    ended = guests.entrance.coordination.roster.ended
     assert ended is not None
     assert ended.why == "nobody needs it"

@@ -66,7 +66,7 @@ def joins(port: int) -> Iterable[Callable[..., Future[str]]]:
         try:
             with pytest.raises(RendezvousError) as refused:
                 membership.joining.knock("h", None)
-                membership.joining.meeting("a newcomer", PATIENCE_S)
+                membership.joining.meeting("a newcomer")
         finally:
             membership.close()
         return str(refused.value)

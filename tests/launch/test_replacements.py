@@ -26,6 +26,7 @@ class Job:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
         self.members, self.room, self.finished = {0, 1}, 0, False
+        self.roster = self
         self.now_s, self.fails = 0.0, False
         monkeypatch.setattr(replacements.time, "monotonic", lambda: self.now_s)
         self.replacements = Replacements(cast("Coordination", self), 2, most, self.start)

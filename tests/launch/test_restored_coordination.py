@@ -82,5 +82,5 @@ def test_a_loss_is_decided_though_the_journal_s_disk_is_full(
         job.lose(lost)
         assert [job.members[rank].in_force for rank in left] == [epoch] * len(left)
     journal.close(done=True)
-    assert job.coordination.ended is None
+    assert job.coordination.roster.ended is None
     assert caplog.text.count("cannot be written: No space left on device") == 1

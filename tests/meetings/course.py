@@ -18,8 +18,8 @@ from tests.meetings.network import LOOK_S, Connection, LauncherDied, Network, Wo
 from tests.meetings.script import Script, Step
 
 CLOCKED = (
-    *("change_log", "coordination", "handover", "link", "meetings", "member_limits", "membership"),
-    *("progress", "shortage", "sight"),
+    *("change_log", "contact", "convening", "coordination", "handover", "link", "meetings"),
+    *("member_limits", "membership", "participation", "progress", "sight"),
 )
 """Modules of `hocket.members` that read a clock."""
 SILENCE_S = 2.0
@@ -108,7 +108,7 @@ class Course:
         with contextlib.ExitStack() as stack:
             for module in CLOCKED:
                 stack.enter_context(mock.patch(f"hocket.members.{module}.time", time))
-            stack.enter_context(mock.patch("hocket.members.membership.threading", threading))
+            stack.enter_context(mock.patch("hocket.members.contact.threading", threading))
             stack.enter_context(mock.patch("hocket.members.link.connect", self._connect))
             yield
 
@@ -221,7 +221,7 @@ class Course:
 
     def _launcher(self) -> None:
         launcher = self.network.launcher
-        if launcher.alive and launcher.coordination.founded:
+        if launcher.alive and launcher.coordination.roster.founded:
             if self.random.random() < 0.3:
                 self._at_writes.append(self._writes + self.random.randint(1, 3))
             else:

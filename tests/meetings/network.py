@@ -269,7 +269,7 @@ class Network:
 
     def resume(self) -> None:
         """Another launcher goes on, if the job does."""
-        if not self.launcher.coordination.over:
+        if not self.launcher.coordination.roster.over:
             journal = self.launcher.journal
             if journal.generation.number > 0 or journal.records:
                 self.launcher = Launcher(self, self.limits, 0, journal)

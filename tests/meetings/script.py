@@ -12,7 +12,6 @@ from hocket.members.member_messages import Regroup
 from hocket.members.membership import Membership
 from hocket.settings import Settings
 from hocket.training.elastic.absent import check_finished, without_the_absent
-from hocket.training.process import AGAIN_S
 from tests.meetings.engine import Engine
 from tests.meetings.network import Network, Worker, hosts_of
 
@@ -115,7 +114,7 @@ class Script:
         self.membership = Membership(self._settings, b"", self.worker.name)
         self.membership.joining.knock(host, self._settings.member)
         self.membership.joining.ready()
-        order = self.membership.joining.meeting(self.worker.name, self._settings.timeout_s)
+        order = self.membership.joining.meeting(self.worker.name)
         while True:
             self.worker.member = self.membership.number
             try:
@@ -134,10 +133,7 @@ class Script:
         if isinstance(error, RendezvousError | PeerError) and error.missing:
             self._member.could_not_meet(after, error.missing)
         try:
-            patience_s = self._settings.with_another_launcher_s(AGAIN_S) + (
-                self._settings.rejoin_timeout_s or 0.0
-            )
-            return self._member.next_meeting(after, patience_s, error.summary)
+            return self._member.next_meeting(after, error.summary)
         except RendezvousError as none:
             raise error from none
 
@@ -166,7 +162,7 @@ class Script:
             steps=len(self.made),
         )
         self._missed = False
-        self._member.met()
+        self._member.resumed(again=False)
         self._late = lambda: self._hand_over(rank in holders, [order.members[each] for each in holders])
 
     def _load(self) -> None:

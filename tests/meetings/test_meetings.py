@@ -22,6 +22,8 @@ from tests.meetings.course import Course
 from tests.support import drawn
 
 CASES = drawn.cases(48)
+FOUND = (358, 484, 2155)
+"""Seeds that have failed: newcomers gave up just before the member that hung, which they were to replace, was left behind."""
 PARTS = 4
 SEEDS_MAX = 2000
 """Among so many, each planted bug must be found."""
@@ -30,7 +32,7 @@ SEEDS_MAX = 2000
 @pytest.mark.parametrize("part", range(PARTS))
 def test_all_that_live_meet_and_come_to_the_end(part: int) -> None:
     """Broken: some moment of a loss would leave healthy ranks behind, waiting for each other, or with different sums."""
-    for seed in range(part, CASES, PARTS):
+    for seed in (*range(part, CASES, PARTS), *FOUND[part::PARTS]):
         assert Course(seed).run() == [], f"python -m tests.meetings {seed}"
 
 

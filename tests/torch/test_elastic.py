@@ -173,21 +173,31 @@ def test_buffers_are_those_of_the_first_rank_that_is_left_before_each_forward(
     check(tmp_path, 4, lost, sends=[0 if step <= scripts.LOST_IN else 1 for step in range(scripts.STEPS)])
 
 
+@pytest.mark.parametrize("late", [False, True], ids=["all on time", "the others late"])
 @pytest.mark.parametrize("rank", [0, 1])
-def test_a_rank_that_is_lost_while_buffers_travel_costs_the_others_nothing(rank: int, tmp_path: Path) -> None:
-    """Broken: ranks that have all buffers would train on, and the others wait for them for ever."""
-    outcome, output = run(tmp_path, list("abc"), scripts.BEFORE, f"{rank}:{scripts.LOST_IN}:exchange")
+def test_a_rank_that_is_lost_while_buffers_travel_costs_the_others_nothing(
+    rank: int, late: bool, tmp_path: Path
+) -> None:
+    """Broken: ranks that have all buffers would train on, and the others wait for them for ever.
+
+    Where the others are still in the barrier of the step before, as they may also be on a loaded machine, none of them knows
+    that it stands: they repeat it.
+    """
+    others = [f"{each}:{scripts.LOST_IN - 1}:entered pauses" for each in range(3) if each != rank and late]
+    outcome, output = run(
+        tmp_path, list("abc"), scripts.BEFORE, f"{rank}:{scripts.LOST_IN}:exchange", *others
+    )
     assert outcome.code == 0, output
+    steps = first_without(scripts.LOST_IN, "forward")
     if rank == 1:
-        check(tmp_path, 3, {1: {scripts.LOST_IN}}, sends=[0] * scripts.STEPS)
+        check(tmp_path, 3, {1: steps}, sends=[0] * scripts.STEPS)
         return
     # Some ranks may have had the buffers of rank 0 by then, which do not matter to gradients: the next forward has equal ones.
     first, second = (json.loads((tmp_path / f"{at}.json").read_text()) for at in (1, 2))
     assert [each["digest"][1] for each in first] == [each["digest"][1] for each in second]
     assert first[scripts.LOST_IN + 1 :] == second[scripts.LOST_IN + 1 :]
-    assert [len(each["members"]) for each in first] == [3] * scripts.LOST_IN + [2] * (
-        scripts.STEPS - scripts.LOST_IN
-    )
+    worlds = [len(each["members"]) for each in first]
+    assert worlds in [[3] * step + [2] * (scripts.STEPS - step) for step in steps]
 
 
 def test_below_the_least_the_job_ends_and_names_who_is_missing(tmp_path: Path) -> None:

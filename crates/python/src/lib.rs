@@ -58,7 +58,9 @@ mod _native {
     #[pymodule_export]
     use crate::kernels::{repeat_kernel, run_kernel};
     #[pymodule_export]
-    use crate::membership::{Coordinator, Liveness, MemberAction, Participant, evicted, read_journal};
+    use crate::membership::{
+        Coordinator, Liveness, MemberAction, Participant, Shortage, evicted, read_journal,
+    };
     #[pymodule_export]
     use crate::memory::{Memory, Window};
     #[pymodule_export]

@@ -6,6 +6,7 @@ use hocket_ids::Member;
 use hocket_protocol::liveness::{self, Liveness as Silence, Patience};
 use hocket_protocol::membership::coordinator::{self, Coordinator as Machine};
 use hocket_protocol::membership::member::{self, Participant as Side};
+use hocket_protocol::membership::shortage::{Outcome, Shortage as Lack};
 use hocket_protocol::membership::{Decision, Ending, Kind, Limits, Note, Order, eviction, journal};
 use hocket_protocol::path::Path;
 use hocket_protocol::planted::Rules;
@@ -98,17 +99,22 @@ fn of_coordinator(py: Python<'_>, action: &coordinator::Action) -> MemberAction 
             MemberAction { member: Some(member.0), why: Some(why.clone()), ..plain("kill") }
         }
         Action::LetGo(member) => MemberAction { member: Some(member.0), ..plain("let_go") },
-        Action::Wait { left, lost } => {
-            MemberAction { step: Some(*left as u64), members: numbers(lost), ..plain("wait") }
-        }
-        Action::End(ending) => {
-            let lost = match ending {
-                Ending::BelowMinimum { lost, .. } | Ending::StateLost { lost } => numbers(lost),
-                Ending::Stuck { .. } | Ending::OldJournal { .. } | Ending::Contradiction { .. } => Vec::new(),
-            };
-            MemberAction { why: Some(ending.to_string()), members: lost, ..plain("end") }
-        }
+        Action::Wait { left, lost } => waits(*left, lost),
+        Action::End(ending) => ends(ending),
     }
+}
+
+fn waits(left: usize, lost: &[Member]) -> MemberAction {
+    let (step, members) = (Some(left as u64), numbers(lost));
+    MemberAction { kind: "wait", step, members, ..MemberAction::default() }
+}
+
+fn ends(ending: &Ending) -> MemberAction {
+    let members = match ending {
+        Ending::BelowMinimum { lost, .. } | Ending::StateLost { lost } => numbers(lost),
+        Ending::Stuck { .. } | Ending::OldJournal { .. } | Ending::Contradiction { .. } => Vec::new(),
+    };
+    MemberAction { kind: "end", why: Some(ending.to_string()), members, ..MemberAction::default() }
 }
 
 /// A member's side of an elastic job, without I/O: events in, actions out. `now_s`: on one monotonic clock.
@@ -330,6 +336,54 @@ impl Coordinator {
 pub fn evicted(complaints: Vec<(u64, u64)>) -> Vec<(u64, usize)> {
     let pairs = complaints.into_iter().map(|(by, of)| (Member(by), Member(of))).collect();
     eviction::evicted(&pairs).into_iter().map(|(member, count)| (member.0, count)).collect()
+}
+
+/// The rule by which a job with too few members waits for others, and then ends, between two steps. During a step, the coordinator
+/// follows the same one. `now_s`: on one monotonic clock.
+#[pyclass(module = "hocket._native", frozen)]
+pub struct Shortage(Mutex<Lack>, Limits);
+
+#[pymethods]
+impl Shortage {
+    /// Of a job that must have `members_min`, and waits for others for `rejoin_patience_s`.
+    #[new]
+    #[pyo3(signature = (*, members_min, rejoin_patience_s))]
+    fn new(py: Python<'_>, members_min: usize, rejoin_patience_s: f64) -> PyResult<Self> {
+        let rejoin_patience = duration(py, rejoin_patience_s)?;
+        Ok(Self(Mutex::default(), Limits { members_min, rejoin_patience, ..Limits::default() }))
+    }
+
+    /// The job waits.
+    #[getter]
+    fn lasts(&self) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).lasts()
+    }
+
+    /// What follows a loss: `meet` (`members`: those `left`, and so many of those `waiting` as they need), `wait` or `end` as a
+    /// coordinator's; None: the job waits on. `holders`: who has the state.
+    fn follow(
+        &self,
+        py: Python<'_>,
+        left: Vec<u64>,
+        holders: Vec<u64>,
+        waiting: Vec<u64>,
+        lost: Vec<u64>,
+        now_s: f64,
+    ) -> PyResult<Option<MemberAction>> {
+        let given = |each: Vec<u64>| each.into_iter().map(Member).collect::<Vec<_>>();
+        let (left, holders, lost) = (given(left), given(holders), given(lost));
+        let (waiting, now) = (waiting.into_iter().map(Member), duration(py, now_s)?);
+        let mut lack = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let outcome = lack.follow_between_steps(&left, &holders, waiting, &lost, &self.1, now);
+        Ok(match outcome {
+            Outcome::Joined(joiners) => {
+                let members = numbers(&[left, joiners].concat());
+                Some(MemberAction { kind: "meet", members, ..MemberAction::default() })
+            }
+            Outcome::Waits { begins } => begins.then(|| waits(left.len(), &lost)),
+            Outcome::Ends(ending) => Some(ends(&ending)),
+        })
+    }
 }
 
 /// Whether the other end of a connection can be heard, without I/O. `now_s`: on a monotonic clock.

@@ -6,7 +6,6 @@ import functools
 import logging
 import time
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from msgspec.structs import asdict, replace
@@ -31,14 +30,6 @@ LOST_BY = {
 """Causes of `Lost` in words."""
 
 log = logging.getLogger("hocket.coordinator")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Ended:
-    """End of an elastic job: its reason, and the members that were lost at the end."""
-
-    why: str
-    lost: tuple[int, ...]
 
 
 class ChangeLog:

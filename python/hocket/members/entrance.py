@@ -108,7 +108,11 @@ class Entrance:
             coordination.disconnect(client)
             self._earlier = [each for each in self._earlier if each in self._of.values()]
         founder = self._founders.pop(client, None)
-        if founder is not None and not self.coordination.founded and self.coordination.ended is None:
+        if (
+            founder is not None
+            and not self.coordination.roster.founded
+            and self.coordination.roster.ended is None
+        ):
             self._begin_anew(founder)
 
     def expire(self, now_ns: int) -> None:
@@ -135,7 +139,7 @@ class Entrance:
         message = read_from_client(payload)
         if not isinstance(message, Back) or message.job is None:
             return False
-        return message.job != self._job or not self.coordination.founded
+        return message.job != self._job or not self.coordination.roster.founded
 
     def _take_in(self, client: int, guest: Arrives) -> None:
         if (why := Admission.refusal(guest)) is not None:
@@ -147,21 +151,23 @@ class Entrance:
     def _give_places(self) -> None:
         """Give a place to whoever can have one now, and tell the others why they cannot."""
         job = self.coordination
-        if job.founded:
+        if job.roster.founded:
             self._founders.clear()
         if not self._guests:
             self.present = ()
             return
-        if job.over or job.ended is not None:
-            why = "the job has ended" if job.ended is None else f"the job ends: {job.ended.why}"
+        if job.roster.over or job.roster.ended is not None:
+            why = "the job has ended" if job.roster.ended is None else f"the job ends: {job.roster.ended.why}"
             for client in self._guests:
                 self._say(client, Refuses(why=why))
             self._guests.clear()
         elif not self.begun and len(self._guests) >= self._count:
             self._found(list(self._guests)[: self._count])
-        elif job.founded:
+        elif job.roster.founded:
             members = {client: job.roll.member_of(client) for client in self._newcomers}
-            room = job.room - sum(each is None or not job.has(each) for each in members.values())
+            room = job.roster.room - sum(
+                each is None or not job.roster.has(each) for each in members.values()
+            )
             for client in list(self._guests)[: max(0, room)]:
                 self._place(client, Place(job=self._job, settings=self._settings))
                 self._newcomers.add(client)
@@ -202,7 +208,7 @@ class Entrance:
         if not self.begun:
             why = f"{len(self._guests)} of {self._count} ranks have come: {', '.join(self.present)}"
             waits = Waits(why=why, what="the job begins with all of them", founds=True)
-        elif not job.founded:
+        elif not job.roster.founded:
             waits = Waits(why="others begin just now", what="the job must have begun", founds=True)
         else:
             why = "the job has as many ranks as it may"

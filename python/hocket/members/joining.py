@@ -24,13 +24,16 @@ class Joining:
 
     def __init__(
         self,
+        patience_s: float,
         changed: threading.Condition,
         tell: Callable[[FromMember], None],
         meetings: Meetings,
         why_none: Callable[[], str | None],
     ) -> None:
-        """Ask for nothing yet. `changed`: the member's lock; `tell`: sends a message; `why_none`: why the job takes nobody."""
-        self._changed, self._tell, self._meetings, self._why_none = changed, tell, meetings, why_none
+        """Ask for nothing yet. `patience_s`: how long a process waits for the members to meet it; `changed`: the member's lock;
+        `tell`: sends a message; `why_none`: why the job takes nobody."""
+        self._patience_s, self._changed, self._tell = patience_s, changed, tell
+        self._meetings, self._why_none = meetings, why_none
         self.state: str | None = None
         """Address at which this process takes the state beside training."""
         self._hosts: dict[int, str] = {}
@@ -53,14 +56,14 @@ class Joining:
         with self._changed:
             return self._meetings.is_called(who, self._why_none)
 
-    def meeting(self, who: str, timeout_s: float) -> Regroup:
+    def meeting(self, who: str) -> Regroup:
         """Wait until the members wait for this process between two steps. Return their meeting.
 
         RendezvousError: the coordinator refuses, the job ends, or its members do not come to the end of a step in time.
         """
         when = "they meet newcomers at the end of a step"
         with self._changed:
-            return self._meetings.later(0, timeout_s, who=who, when=when, why_none=self._why_none)
+            return self._meetings.later(0, self._patience_s, who=who, when=when, why_none=self._why_none)
 
     def welcome(self, message: Welcome) -> None:
         """Add another process that waits."""

@@ -25,6 +25,11 @@ class Meetings:
         """Start without a meeting. `changed`: the member's lock, notified when the member has heard something."""
         self._changed = changed
         self.newest: Regroup | None = None
+        self._changed_s = time.monotonic()
+
+    def members_change(self) -> None:
+        """Note that the coordinator deals with a loss, a joiner or a leaver: whoever waits for a meeting begins to wait anew."""
+        self._changed_s = time.monotonic()
 
     def called_after(self, generation: int) -> bool:
         """Return whether a meeting later than that generation's was called."""
@@ -49,14 +54,13 @@ class Meetings:
         RendezvousError: there will be none, for the reason that `why_none` returns; or none is called in time. `when`: text on when
         one would be.
         """
-        deadline_s = time.monotonic() + timeout_s
-        said_s = time.monotonic()
+        began_s = said_s = time.monotonic()
         while self.newest is None or self.newest.generation <= after:
             why = why_none()
             if why is not None:
                 raise RendezvousError(f"{who}: {why}")
             now_s = time.monotonic()
-            if now_s > deadline_s:
+            if now_s > max(began_s, self._changed_s) + timeout_s:
                 raise RendezvousError(
                     f"{who}: the job's ranks have not met this one within {timeout_s:g} s: {when}\n"
                     "hint: see what the launcher, or the coordinator, and the ranks print"

@@ -5,12 +5,10 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import msgspec
-from msgspec import Meta, Struct
+from msgspec import Meta
 
 from hocket import typed
-from hocket.job.store.frames import FrameError
-from hocket.job.store.messages import KEY_BYTES_MAX, Rank
+from hocket.job.store.messages import KEY_BYTES_MAX, Message, Rank, reading
 
 Steps = Annotated[int, Meta(ge=0)]
 
@@ -19,7 +17,7 @@ Name = Annotated[str, Meta(max_length=KEY_BYTES_MAX)]
 """Text for people."""
 
 
-class Comes(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="comes"):
+class Comes(Message, frozen=True, kw_only=True):
     """Number of a member, and its process's name for people. A founder sends this first on its connection, and every member again
     when it has met the others of a later generation."""
 
@@ -28,7 +26,7 @@ class Comes(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_f
     generation: int = 0
 
 
-class Back(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="back"):
+class Back(Message, frozen=True, kw_only=True):
     """First message on a new connection of a member that has lost the coordinator: its number, and the last meeting that it was
     called to; None if it waits for its first. `state`: as in `Joins`; `job`: as in `Place`, None if a launcher has placed it."""
 
@@ -40,7 +38,7 @@ class Back(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_fi
     job: Name | None = None
 
 
-class Joins(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="joins"):
+class Joins(Message, frozen=True, kw_only=True):
     """First message of a process that wants to become a member, with that number if the launcher has started it. `state`: address
     at which it takes the state beside training; None: it does not."""
 
@@ -51,17 +49,17 @@ class Joins(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_f
     state: Name | None = None
 
 
-class Ready(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="ready"):
+class Ready(Message, frozen=True, kw_only=True):
     """Notice of a process that waits to become a member: it has as much of the state as it gets beside training."""
 
 
-class AtEdge(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="at_edge"):
+class AtEdge(Message, frozen=True, kw_only=True):
     """Notice that a member has applied its last step, and waits for the newcomers of an epoch that has begun with them."""
 
     epoch: int
 
 
-class Gives(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="gives"):
+class Gives(Message, frozen=True, kw_only=True):
     """Data of an earlier member at its first forward since that generation met. The coordinator passes them on to members that
     joined then."""
 
@@ -69,26 +67,24 @@ class Gives(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_f
     state: bytes
 
 
-class Lacks(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="lacks"):
+class Lacks(Message, frozen=True, kw_only=True):
     """Notice that a member which joined with that generation waits for data that another member gives."""
 
     generation: int
 
 
-class CannotMeet(
-    Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="cannot_meet"
-):
+class CannotMeet(Message, frozen=True, kw_only=True):
     """Notice that a member has given up on a meeting, since these members did not come in time; empty if it cannot name them."""
 
     generation: int
     missing: tuple[Rank, ...]
 
 
-class Notes(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="notes"):
+class Notes(Message, frozen=True, kw_only=True):
     note: bytes
 
 
-class Resumed(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="resumed"):
+class Resumed(Message, frozen=True, kw_only=True):
     """Report, for people, that a member trains in an epoch, after so many steps of the job."""
 
     epoch: int
@@ -97,9 +93,7 @@ class Resumed(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag
     steps: Steps
 
 
-class Committed(
-    Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="committed"
-):
+class Committed(Message, frozen=True, kw_only=True):
     """Report, for people, of an epoch's first member: what stands since its last step, `age_s` seconds ago.
 
     `steps` is the number of the job's steps. Since the members of `generation` met, `shares` is the sum over steps of the ranks in
@@ -113,43 +107,39 @@ class Committed(
     age_s: Annotated[float, Meta(ge=0)]
 
 
-class Finished(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="finished"):
+class Finished(Message, frozen=True, kw_only=True):
     """Notice that a member's script has ended in order, after so many steps; the member waits until all others' have."""
 
     steps: Steps
 
 
-class MustLeave(
-    Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="must_leave"
-):
+class MustLeave(Message, frozen=True, kw_only=True):
     """Request that a member leave in order: first message of an operator, on its own connection; then passed on to the member."""
 
     member: Rank
 
 
-class Answer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="answer"):
+class Answer(Message, frozen=True, kw_only=True):
     """Last message to an operator, or to a process that may not become or stay a member: whether its request was met, and why."""
 
     done: bool
     text: str
 
 
-class Orders(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="orders"):
+class Orders(Message, frozen=True, kw_only=True):
     """Order of the coordinator's machine."""
 
     order: bytes
 
 
-class OtherFinished(
-    Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="other_finished"
-):
+class OtherFinished(Message, frozen=True, kw_only=True):
     """Notice that another member takes part in no step from `steps` on."""
 
     member: Rank
     steps: Steps
 
 
-class Welcome(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="welcome"):
+class Welcome(Message, frozen=True, kw_only=True):
     """Notice to all members and to the process itself that it waits to become the member of this number. `state`: as in `Joins`."""
 
     member: Rank
@@ -157,7 +147,7 @@ class Welcome(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag
     state: Name | None = None
 
 
-class Regroup(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="regroup"):
+class Regroup(Message, frozen=True, kw_only=True):
     """Order to these members, by rank, to leave whatever they had with one another and meet again at this store. Earlier members
     come first."""
 
@@ -166,23 +156,23 @@ class Regroup(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag
     store: str
 
 
-class Asks(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="asks"):
+class Asks(Message, frozen=True, kw_only=True):
     """Request, in both directions, for a sign of the other end after a silence."""
 
 
-class Hears(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="hears"):
+class Hears(Message, frozen=True, kw_only=True):
     """Sign that answers `Asks`."""
 
 
-class Unheard(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="unheard"):
+class Unheard(Message, frozen=True, kw_only=True):
     """Notice to a member that can be heard again: the member must report its state once more."""
 
 
-class Ends(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="ends"):
+class Ends(Message, frozen=True, kw_only=True):
     """Notice that the launcher ends the job: a SIGTERM then means the end of all ranks, not a notice to one."""
 
 
-class Over(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="over"):
+class Over(Message, frozen=True, kw_only=True):
     """Notice that all members have finished."""
 
 
@@ -222,17 +212,5 @@ _from_client: typed.Decoder[FromClient] = typed.json_decoder(FromClient)
 _from_coordinator: typed.Decoder[FromCoordinator] = typed.json_decoder(FromCoordinator)
 
 
-def read_from_client(payload: bytes) -> FromClient:
-    """Decode a message of a member or an operator. FrameError: the payload is none."""
-    try:
-        return _from_client.decode(payload)
-    except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
-        raise FrameError(f"a frame that no member sends: {error}") from None
-
-
-def read_from_coordinator(payload: bytes) -> FromCoordinator:
-    """Decode a message of the coordinator. FrameError: the payload is none."""
-    try:
-        return _from_coordinator.decode(payload)
-    except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
-        raise FrameError(f"a frame that no coordinator sends: {error}") from None
+read_from_client = reading(_from_client, "a frame that no member sends")
+read_from_coordinator = reading(_from_coordinator, "a frame that no coordinator sends")

@@ -8,15 +8,13 @@ from __future__ import annotations
 import contextlib
 
 import msgspec
-from msgspec import Struct
 
 from hocket import typed
-from hocket.job.store.frames import FrameError
-from hocket.job.store.messages import Rank
+from hocket.job.store.messages import Message, Rank, reading
 from hocket.members.member_messages import Name
 
 
-class Arrives(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="arrives"):
+class Arrives(Message, frozen=True, kw_only=True):
     """First message of a process that asks for its place."""
 
     host: Name
@@ -27,7 +25,7 @@ class Arrives(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag
         return f"process {self.process} on {self.host}"
 
 
-class Waits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="waits"):
+class Waits(Message, frozen=True, kw_only=True):
     """Reason why there is no place yet, and `what` there must be. `founds`: the job has not begun."""
 
     why: str
@@ -35,13 +33,13 @@ class Waits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_f
     founds: bool
 
 
-class Refuses(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="refuses"):
+class Refuses(Message, frozen=True, kw_only=True):
     """Reason why there will be no place."""
 
     why: str
 
 
-class Place(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="place"):
+class Place(Message, frozen=True, kw_only=True):
     """Place of a process: a founder's `rank` of `world`, and the `store` at which all founders meet; or, all None, that of one that
     joins. `settings`: variables of the job's ranks; `job`: a name that no other job with this secret has."""
 
@@ -63,9 +61,4 @@ def arrives(payload: bytes) -> Arrives | None:
     return None
 
 
-def read_answer(payload: bytes) -> Waits | Refuses | Place:
-    """Decode an answer to that. FrameError: the payload is none."""
-    try:
-        return _to_process.decode(payload)
-    except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
-        raise FrameError(f"a frame that no coordinator sends: {error}") from None
+read_answer = reading(_to_process, "a frame that no coordinator sends")

@@ -13,7 +13,6 @@ class Roll:
     Attributes:
         silent: connected members that cannot be heard.
         ended: members whose processes have ended, says the launcher. A connection that was cut does not end.
-        hosts: hosts of members that have joined, until they have met the others.
         tcp_info: what the system tells of a client's connection; None: that is not looked at.
     """
 
@@ -25,7 +24,6 @@ class Roll:
         self._names: dict[int, str] = {}
         self.silent: set[int] = set()
         self.ended: set[int] = set()
-        self.hosts: dict[int, str] = {}
         self.tcp_info: Callable[[int], bytes] | None = None
 
     def __contains__(self, member: int) -> bool:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 
+from hocket.members.admission import Admission
 from hocket.members.member_messages import Welcome
+from hocket.members.outbox import Outbox
 
 
 class Waiting:
@@ -15,9 +17,13 @@ class Waiting:
         states: addresses at which some take the state beside training.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, admission: Admission, outbox: Outbox, keep: Callable[[], None]) -> None:
+        """`admission`: knows which numbers are given; `keep`: writes that down."""
+        self._admission, self._outbox, self._keep = admission, outbox, keep
         self._notes: dict[int, bytes] = {}
         self._ready: set[int] = set()
+        self._hosts: dict[int, str] = {}
+        """Hosts of processes that have not met the members yet."""
         self.states: dict[int, str] = {}
         self._short = False
 
@@ -25,9 +31,26 @@ class Waiting:
         """Yield processes that have sent their note."""
         return iter(tuple(self._notes))
 
-    def welcome(self, member: int, host: str) -> Welcome:
-        """Return the notice of a process that waits on `host`."""
-        return Welcome(member=member, host=host, state=self.states.get(member))
+    def enter(self, member: int, host: str, state: str | None) -> None:
+        """Add a process on `host` that waits to become that member, and tell all. `state`: where it takes the state, if it does."""
+        self._hosts[member] = host
+        if state is not None:
+            self.states[member] = state
+        self._admission.take(member)
+        self._keep()
+        self._outbox.tell_all(self._welcome(member))
+
+    def introduce(self, member: int) -> None:
+        """Tell a member of all that have not met the others yet."""
+        for each in self._hosts:
+            self._outbox.tell(member, self._welcome(each))
+
+    def _welcome(self, member: int) -> Welcome:
+        return Welcome(member=member, host=self._hosts[member], state=self.states.get(member))
+
+    def met(self, members: Collection[int]) -> list[int]:
+        """Note that these have met. Return those that had waited."""
+        return [each for each in members if self._hosts.pop(each, None) is not None]
 
     def note(self, member: int, note: bytes) -> None:
         """Keep a process's first note."""

@@ -18,11 +18,11 @@ from hocket.job.store import address as addresses
 from hocket.job.store import listening
 from hocket.job.store.server import Server
 from hocket.members import arrival
-from hocket.members.change_log import Ended
 from hocket.members.coordination import Coordination
 from hocket.members.entrance import Entrance
 from hocket.members.journal import Journal, Served
 from hocket.members.member_limits import Limits
+from hocket.members.roster import Ended
 from hocket.members.stores import Stores
 from hocket.settings import Settings
 from hocket.start.elastic import Place, timed
@@ -102,7 +102,7 @@ def coordinate(wanted: Wanted, settings: Settings) -> Outcome:
             why = "its coordinator was told to end" if signals else why
             say_goodbye(entrance.coordination, server, why)
     end_by(signals)
-    ended = entrance.coordination.ended
+    ended = entrance.coordination.roster.ended
     if server.failure is not None:
         ended = Ended(why=server.failure, lost=())
     return Outcome(failures=(), ended=ended)
@@ -153,7 +153,12 @@ class _Job:
     def outlives(self, entrance: Entrance) -> bool:
         """Return whether ranks go on without this process."""
         job = entrance.coordination
-        return self._journal is not None and not self._journal.lost and job.founded and not job.over
+        return (
+            self._journal is not None
+            and not self._journal.lost
+            and job.roster.founded
+            and not job.roster.over
+        )
 
 
 def _resumed(wanted: Wanted, stack: contextlib.ExitStack) -> Journal | None:
@@ -209,7 +214,7 @@ def _until_the_end(
 ) -> str | None:
     """Wait until the job is over or this process is told to end. Return why the job must be ended, or None."""
     deadline_s = time.monotonic() + wanted.wait_s
-    while not (again or entrance.coordination.founded or signals or server.failure is not None):
+    while not (again or entrance.coordination.roster.founded or signals or server.failure is not None):
         if time.monotonic() > deadline_s:
             come = entrance.present
             if entrance.begun:

@@ -7,7 +7,7 @@ import signal
 from dataclasses import dataclass
 
 from hocket.errors import PeerError
-from hocket.members.change_log import Ended
+from hocket.members.roster import Ended
 from hocket.start.processes import SIGNALLED, Process
 
 LAST_LINES_SHOWN = 8

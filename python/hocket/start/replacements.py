@@ -58,7 +58,7 @@ class Replacements:
 
     def lost(self, process: Process) -> None:
         """Plan a replacement for a process that has ended with a failure, if the job may have one."""
-        if self._most == 0 or not self._coordination.misses(process.rank):
+        if self._most == 0 or not self._coordination.roster.misses(process.rank):
             return
         place = self._places.setdefault(process.rank, _Place(process=process))
         now_s = time.monotonic()
@@ -71,12 +71,12 @@ class Replacements:
         now_s = time.monotonic()
         self._look(now_s)
         waiting = sum(self.waits(place.process) for place in set(self._places.values()))
-        room = self._coordination.room - waiting
+        room = self._coordination.roster.room - waiting
         due = {
             place for place in self._places.values() if place.successor is not None and place.due_s <= now_s
         }
         for place in sorted(due, key=lambda each: (each.due_s, each.successor)):
-            if not self._coordination.misses(place.process.rank):
+            if not self._coordination.roster.misses(place.process.rank):
                 place.successor = None
                 continue
             if room <= 0:
@@ -108,7 +108,7 @@ class Replacements:
         """Note the processes that train now and did not before."""
         for number, place in self._places.items():
             newest = place.process
-            if number == newest.rank and self.waits(newest) and self._coordination.has(number):
+            if number == newest.rank and self.waits(newest) and self._coordination.roster.has(number):
                 self._train_since_s[number] = now_s
                 self._made_up_for.update(
                     before for before, each in self._places.items() if each is place and before != number

@@ -10,11 +10,11 @@ from hocket.errors import RendezvousError, UsageError
 from hocket.job.store import address as addresses
 from hocket.job.store import listening
 from hocket.members import arrival
-from hocket.members.change_log import Ended
 from hocket.members.coordination import Coordination
 from hocket.members.entrance import Entrance
 from hocket.members.journal import Journal
 from hocket.members.member_limits import Limits
+from hocket.members.roster import Ended
 from hocket.settings import Settings
 from hocket.start.elastic import Place
 from hocket.start.outcome import Outcome
@@ -74,4 +74,4 @@ def resume(path: Path) -> Outcome:
         done = True
         say_goodbye(coordination, server, "its launcher was told to end" if signals else None)
     end_by(signals)
-    return Outcome(failures=(), ended=coordination.ended)
+    return Outcome(failures=(), ended=coordination.roster.ended)

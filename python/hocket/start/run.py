@@ -24,7 +24,7 @@ from hocket.job.store.ledger import Ledger
 from hocket.job.store.server import Server
 from hocket.job.store.store import Store
 from hocket.job.store.verdict import Exit, Report, settled, verdict
-from hocket.members.change_log import Ended
+from hocket.members.roster import Ended
 from hocket.settings import Settings
 from hocket.start import elastic
 from hocket.start.elastic import Elastic
@@ -147,7 +147,7 @@ def launch(
             replacements = Replacements(coordination, len(processes), respawn, start)
             failures = _ElasticWatch(begun, signals, services, services.elastic, replacements).until_the_end()
     end_by(signals)
-    ended = None if coordination is None else coordination.ended
+    ended = None if coordination is None else coordination.roster.ended
     if services.failure is not None:
         ended = Ended(why=services.failure, lost=())
     return Outcome(failures=tuple(failures), ended=ended)
@@ -332,10 +332,10 @@ class _ElasticWatch(_Watch):
         self._lost: list[Process] = []
 
     def _goes_on_elsewhere(self) -> bool:
-        return self._coordination.goes_on and not self._steps
+        return self._coordination.roster.goes_on and not self._steps
 
     def _lost_at_the_end(self) -> Sequence[int]:
-        return () if self._coordination.ended is None else self._coordination.ended.lost
+        return () if self._coordination.roster.ended is None else self._coordination.roster.ended.lost
 
     def _plan_the_end(self, patience_s: float) -> None:
         self._coordinator.call(self._coordination.end_all)
@@ -358,9 +358,9 @@ class _ElasticWatch(_Watch):
     def _may_be_joined(self, running: Sequence[Process]) -> bool:
         """Return whether a member has the job's state and others may still meet it."""
         job = self._coordination
-        if job.over or job.ended is not None:
+        if job.roster.over or job.roster.ended is not None:
             return False
-        return job.goes_on or any(not self._replacements.waits(process) for process in running)
+        return job.roster.goes_on or any(not self._replacements.waits(process) for process in running)
 
     def _end_condemned(self, running: Sequence[Process]) -> None:
         now_s = time.monotonic()
@@ -386,7 +386,7 @@ class _ElasticWatch(_Watch):
     def _note_ends(self, ended: Sequence[Process]) -> None:
         job = self._coordination
         for process in ended:
-            if process.code == 0 and job.misses(process.rank):
+            if process.code == 0 and job.roster.misses(process.rank):
                 log.warning("rank %d on %s has ended before the others", process.rank, process.host)
                 self._replacements.lost(process)
             self._coordinator.call(functools.partial(job.gone, process.rank))
@@ -400,14 +400,14 @@ class _ElasticWatch(_Watch):
             log.warning("%s", failure_of(process))
             self._replacements.lost(process)
         self._end_condemned(running)
-        if not job.founded:
+        if not job.roster.founded:
             return failed
-        if job.over:
+        if job.roster.over:
             # The death of a rank that was left behind may be noticed only when the others have finished.
-            return [process for process in failed if job.has(process.rank)]
+            return [process for process in failed if job.roster.has(process.rank)]
         self._lost += failed
         trained = [process for process in running if not self._replacements.waits(process)]
-        if job.ended is not None or not (trained or job.goes_on):
+        if job.roster.ended is not None or not (trained or job.roster.goes_on):
             lost, self._lost = self._lost, []
             return [process for process in lost if not self._replacements.made_up_for(process)]
         return []

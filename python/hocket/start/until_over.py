@@ -25,9 +25,9 @@ def until_over(
     deadline_s = time.monotonic() + patience_s
     while not (signals or server.failure is not None):
         job = coordination()
-        if job.over or job.ended is not None:
+        if job.roster.over or job.roster.ended is not None:
             break
-        if job.goes_on:
+        if job.roster.goes_on:
             deadline_s = time.monotonic() + patience_s
         elif time.monotonic() > deadline_s:
             return True
@@ -40,7 +40,7 @@ def say_goodbye(coordination: Coordination, server: Server, why: str | None) -> 
     if why is not None:
         server.call(functools.partial(coordination.end, why))
     now_s = time.monotonic()
-    ends = why is not None or coordination.ended is not None
+    ends = why is not None or coordination.roster.ended is not None
     least_s, most_s = now_s + (LINGER_S if ends else 0.0), now_s + END_S
     while time.monotonic() < (most_s if len(coordination.roll) else least_s):
         time.sleep(TICK_S)

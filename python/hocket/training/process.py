@@ -61,10 +61,6 @@ class Within:
     publish: Publish
 
 
-AGAIN_S = 30.0
-"""Time that a member that could not meet the others waits to hear that they meet once more."""
-
-
 class Process:
     """Joined job and, once a model needs it, the engine."""
 
@@ -184,11 +180,7 @@ class Process:
         if isinstance(error, RendezvousError | PeerError) and error.missing:
             self.membership.could_not_meet(after, error.missing)
         try:
-            # Others may have to join, too.
-            patience_s = self._settings.with_another_launcher_s(AGAIN_S) + (
-                self._settings.rejoin_timeout_s or 0.0
-            )
-            return self.membership.next_meeting(after, patience_s, error.summary)
+            return self.membership.next_meeting(after, error.summary)
         except RendezvousError as none:
             raise error from none
 
@@ -217,7 +209,7 @@ class Process:
         self._membership = Membership(settings, secret, who, self.arrival)
         try:
             self.steps = come(settings, secret, self._membership, host)
-            order = self._membership.joining.meeting(who, settings.timeout_s)
+            order = self._membership.joining.meeting(who)
             while True:
                 try:
                     return self._met(order)

@@ -7,6 +7,7 @@
 
 mod loss;
 
+use super::shortage::Shortage;
 use super::{Decision, Ending, Kind, Limits, Note, Order, Report};
 use crate::planted::Bug;
 use hocket_ids::Member;
@@ -102,7 +103,7 @@ pub struct Coordinator {
     gone: BTreeSet<Member>,
     polled: Duration,
     awake: Duration,
-    short_since: Option<Duration>,
+    shortage: Shortage,
     /// After how many steps members last waited for each other though all were there.
     stuck_after: Option<u64>,
     ended: bool,
@@ -136,7 +137,7 @@ impl Coordinator {
             gone: BTreeSet::new(),
             polled: now,
             awake: Duration::ZERO,
-            short_since: None,
+            shortage: Shortage::default(),
             stuck_after: None,
             ended: false,
         };
@@ -473,7 +474,7 @@ impl Coordinator {
             self.pending = Some((decision, self.awake));
             return;
         }
-        (self.pending, self.change, self.short_since) = (None, None, None);
+        (self.pending, self.change, self.shortage) = (None, None, Shortage::default());
         self.begin(decision);
     }
 

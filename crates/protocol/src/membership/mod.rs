@@ -14,6 +14,7 @@ pub mod coordinator;
 pub mod eviction;
 pub mod journal;
 pub mod member;
+pub mod shortage;
 #[cfg(test)]
 mod tests;
 

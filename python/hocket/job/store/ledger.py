@@ -7,9 +7,6 @@ go on without it.
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass, field
-
 import msgspec
 from msgspec import Raw
 
@@ -35,9 +32,7 @@ from hocket.job.store.messages import (
 )
 from hocket.job.store.values import KEYS_MAX, Values
 from hocket.job.store.verdict import Report
-
-RANKS_NAMED_MAX = 12
-"""Number of missing ranks that a message names; the rest are counted."""
+from hocket.job.store.waits import Round, Waits, did_not_come, nobody_gave
 
 DOUBT_S = 5.0
 """Time to wait for a rank after a process with another secret has claimed to be that rank."""
@@ -48,18 +43,6 @@ ANSWER_BYTES = 64
 NOTHING = Raw(b"null")
 
 
-@dataclass
-class _Round:
-    world: int
-    without_lost: bool
-    values: dict[int, Raw] = field(default_factory=dict)
-    clients: dict[int, int] = field(default_factory=dict)
-
-    def missing(self, gone: Collection[int]) -> list[int]:
-        spared = gone if self.without_lost else ()
-        return [rank for rank in range(self.world) if rank not in self.values and rank not in spared]
-
-
 class Ledger:
     def __init__(self, wary_s: float = 0.0) -> None:
         """Start without members. `wary_s`: time after ranks first met during which a rank that exists twice ends the job: it may be
@@ -67,7 +50,8 @@ class Ledger:
         self._wary_ns = round(wary_s * 1e9)
         self._now_ns = self._met_ns = 0
         self._values = Values()
-        self._rounds: dict[str, _Round] = {}
+        self._waits = Waits()
+        self._rounds = self._waits.rounds
         self._completed: dict[str, int] = {}
         self._members: dict[int, Hello] = {}
         self._seen: set[int] = set()
@@ -78,15 +62,13 @@ class Ledger:
         self._refusal: Failed | None = None
         self._doubts: dict[int, tuple[int, str]] = {}
         """Deadline and message for each rank that a process with another secret has claimed to be."""
-        self._waiting: dict[int, tuple[Get | Gather, int]] = {}
         self.live = Live()
         """Reports of ranks about how they get on, for observers."""
-        self._answers: list[tuple[int, Answer]] = []
 
     def handle(self, client: int, request: Request, now_ns: int) -> None:
         """Handle a client's request; FrameError if the client may not make it now."""
         self._now_ns = now_ns
-        if client in self._waiting:
+        if client in self._waits:
             raise FrameError("a request while another one waits for its answer")
         if not isinstance(request, Hello) and client not in self._members:
             raise FrameError("a request before hello")
@@ -102,11 +84,11 @@ class Ledger:
             case Gather():
                 self._gather(client, request, now_ns)
             case Ping():
-                self._answer(client, Done(value=Raw(b"%d" % now_ns)))
+                self._waits.answer(client, Done(value=Raw(b"%d" % now_ns)))
             case Tell():
-                self._answer(client, self.live.tell(request, now_ns))
+                self._waits.answer(client, self.live.tell(request, now_ns))
             case Look():
-                self._answer(client, self.live.look(request, self._left, self._lost, now_ns))
+                self._waits.answer(client, self.live.look(request, self._left, self._lost, now_ns))
             case Leave():
                 self._leave(client, request)
 
@@ -120,14 +102,16 @@ class Ledger:
 
     def poll(self) -> list[tuple[int, Answer]]:
         """Answers to send since the last call: (client, answer)."""
-        answers, self._answers = self._answers, []
-        return answers
+        return self._waits.poll()
 
     def expire(self, now_ns: int) -> None:
         """End the waits whose deadline has passed."""
-        for client, (request, deadline_ns) in list(self._waiting.items()):
-            if client in self._waiting and deadline_ns <= now_ns:
-                self._time_out(client, request)
+        for client, request in self._waits.late(now_ns):
+            if isinstance(request, Get):
+                self._waits.end(client, nobody_gave(request))
+            else:
+                missing = self._missing(self._rounds[request.name])
+                self._waits.end_round(request.name, did_not_come(request, missing))
         for rank, (deadline_ns, reason) in list(self._doubts.items()):
             if deadline_ns <= now_ns:
                 del self._doubts[rank]
@@ -135,18 +119,15 @@ class Ledger:
 
     def deadline_ns(self) -> int | None:
         """Time at which `expire` is due next, or None."""
-        deadlines = [
-            *self._waiting.values(),
-            *((None, deadline_ns) for deadline_ns, _ in self._doubts.values()),
-        ]
-        return min((deadline_ns for _, deadline_ns in deadlines), default=None)
+        doubts_ns = (deadline_ns for deadline_ns, _ in self._doubts.values())
+        return min((*self._waits.deadlines_ns(), *doubts_ns), default=None)
 
     def disconnect(self, client: int) -> None:
         """Handle the end of a client's connection; without an earlier `Leave`, its rank is lost."""
-        self._waiting.pop(client, None)
+        self._waits.drop(client)
         member = self._members.pop(client, None)
         if member is not None and member.rank is not None:
-            self._lose(
+            self.refuse(
                 member.rank, f"{member.who} ended or lost its connection to the store\nhint: see its output"
             )
 
@@ -164,9 +145,12 @@ class Ledger:
             )
             self._doubts.setdefault(rank, (now_ns + round(DOUBT_S * 1e9), message))
 
-    def refuse(self, rank: int, reason: str) -> None:
-        """Exclude a rank from the job, whatever its connection sends."""
-        self._lose(rank, reason)
+    def refuse(self, rank: int, reason: str, *, cause: int | None = None) -> None:
+        """Exclude a rank from the job, whatever its connection sends. `cause`: the rank that keeps it from going on."""
+        self._lost[rank] = Failed(message=reason, rank=_first(cause, rank))
+        going_on = {name for name, each in self._rounds.items() if each.without_lost}
+        self._waits.end_all(self._lost[rank], but=going_on)
+        self._go_on_without_lost()
 
     def is_over(self, world: int) -> bool:
         """Return whether no rank is connected, and enough have been to know how the job ended. Observers keep no job alive."""
@@ -184,30 +168,28 @@ class Ledger:
             # A latecomer does not disturb a job in progress.
             if not self._completed or self._now_ns < self._met_ns + self._wary_ns:
                 self._refusal = refusal
-                self._end_all_waits(refusal)
-            self._answer(client, refusal)
+                self._waits.end_all(refusal)
+            self._waits.answer(client, refusal)
             return
         self._members[client] = request
         if request.rank is not None:
             self._seen.add(request.rank)
             self._left.pop(request.rank, None)
             self._lost.pop(request.rank, None)
-        self._answer(client, Done(value=NOTHING))
+        self._waits.answer(client, Done(value=NOTHING))
 
     def _set(self, client: int, request: Set) -> None:
         refusal = self._values.put(request.key, request.value)
         if refusal:
-            self._answer(client, Failed(message=refusal))
+            self._waits.answer(client, Failed(message=refusal))
             return
-        self._answer(client, Done(value=NOTHING))
-        for waiter, (wait, _) in list(self._waiting.items()):
-            if isinstance(wait, Get) and wait.key == request.key:
-                self._end_wait(waiter, Done(value=request.value.copy()))
+        self._waits.answer(client, Done(value=NOTHING))
+        self._waits.end_gets(request.key, request.value)
 
     def _get(self, client: int, request: Get, now_ns: int) -> None:
         value = self._values.get(request.key)
         if value is not None:
-            self._answer(client, Done(value=value))
+            self._waits.answer(client, Done(value=value))
         else:
             self._wait(client, request, now_ns)
 
@@ -215,11 +197,11 @@ class Ledger:
         try:
             total = typed.of_json(self._values.get(request.key) or Raw(b"0"), int) + request.n
         except msgspec.MsgspecError:
-            self._answer(client, Failed(message=f"`{request.key}` is no counter"))
+            self._waits.answer(client, Failed(message=f"`{request.key}` is no counter"))
             return
         value = Raw(b"%d" % total)
         refusal = self._values.put(request.key, value)
-        self._answer(client, Failed(message=refusal) if refusal else Done(value=value))
+        self._waits.answer(client, Failed(message=refusal) if refusal else Done(value=value))
 
     def _gather(self, client: int, request: Gather, now_ns: int) -> None:
         # An observer is a rank's second connection: it acts for the rank that it names.
@@ -230,9 +212,9 @@ class Ledger:
             message = (
                 f"{self._who(client)} was started with world size {request.world}, others with {world_before}"
             )
-            self._answer(client, Failed(message=message, rank=request.rank))
+            self._waits.answer(client, Failed(message=message, rank=request.rank))
             return
-        open_round = self._rounds.setdefault(request.name, _Round(request.world, request.without_lost))
+        open_round = self._rounds.setdefault(request.name, Round(request.world, request.without_lost))
         if open_round.world != request.world:
             other = self._who(open_round.clients[min(open_round.clients)])
             differs = Failed(
@@ -240,8 +222,8 @@ class Ledger:
                 f"{other} with {open_round.world}\nhint: start all ranks with the same world size",
                 rank=request.rank,
             )
-            self._answer(client, differs)
-            self._end_round(request.name, differs)
+            self._waits.answer(client, differs)
+            self._waits.end_round(request.name, differs)
             return
         open_round.values[request.rank] = request.value.copy()
         open_round.clients[request.rank] = client
@@ -250,10 +232,10 @@ class Ledger:
         else:
             self._wait(client, request, now_ns)
 
-    def _missing(self, of: _Round) -> list[int]:
+    def _missing(self, of: Round) -> list[int]:
         return of.missing(self._lost.keys() | self._left.keys())
 
-    def _complete(self, name: str, done: _Round, last: int | None) -> None:
+    def _complete(self, name: str, done: Round, last: int | None) -> None:
         del self._rounds[name]
         self._met_ns = self._met_ns or self._now_ns
         if name in self._completed or len(self._completed) < KEYS_MAX:
@@ -267,19 +249,19 @@ class Ledger:
             )
         for client in done.clients.values():
             if client == last:
-                self._answer(client, answer)
+                self._waits.answer(client, answer)
             else:
-                self._end_wait(client, answer)
+                self._waits.end(client, answer)
 
     def _leave(self, client: int, request: Leave) -> None:
         member = self._members.pop(client)
-        self._answer(client, Done(value=NOTHING))
+        self._waits.answer(client, Done(value=NOTHING))
         if member.rank is None:
             return
         report = Report(reason=request.reason, cause=request.cause, why=request.why)
         self.reports.setdefault(member.rank, report)
         if request.reason is not None:
-            self._lose(member.rank, f"{member.who} gave up: {request.reason}", cause=request.cause)
+            self.refuse(member.rank, f"{member.who} gave up: {request.reason}", cause=request.cause)
             return
         because = "" if request.cause is None else f" because of rank {request.cause}"
         self._left[member.rank] = Failed(
@@ -287,7 +269,7 @@ class Ledger:
         )
         for name, each in list(self._rounds.items()):
             if member.rank in self._missing(each):
-                self._end_round(name, self._left[member.rank])
+                self._waits.end_round(name, self._left[member.rank])
         self._go_on_without_lost()
 
     def _wait(self, client: int, request: Get | Gather, now_ns: int) -> None:
@@ -297,65 +279,18 @@ class Ledger:
         if reason is None and isinstance(request, Gather):
             missing = self._missing(self._rounds[request.name])
             reason = next((self._left[rank] for rank in missing if rank in self._left), None)
-        self._waiting[client] = (request, now_ns + round(request.timeout_s * 1e9))
+        self._waits.begin(client, request, now_ns)
         if reason is None:
             return
         if isinstance(request, Gather):
-            self._end_round(request.name, reason)
+            self._waits.end_round(request.name, reason)
         else:
-            self._end_wait(client, reason)
-
-    def _lose(self, rank: int, message: str, *, cause: int | None = None) -> None:
-        self._lost[rank] = Failed(message=message, rank=_first(cause, rank))
-        going_on = {name for name, each in self._rounds.items() if each.without_lost}
-        self._end_all_waits(self._lost[rank], but=going_on)
-        self._go_on_without_lost()
+            self._waits.end(client, reason)
 
     def _go_on_without_lost(self) -> None:
         for name, each in list(self._rounds.items()):
             if not self._missing(each):
                 self._complete(name, each, None)
-
-    def _end_all_waits(self, reason: Failed, *, but: Collection[str] = ()) -> None:
-        for name in [each for each in self._rounds if each not in but]:
-            self._end_round(name, reason)
-        for client, (request, _) in list(self._waiting.items()):
-            if not (isinstance(request, Gather) and request.name in but):
-                self._end_wait(client, reason)
-
-    def _end_round(self, name: str, reason: Failed) -> None:
-        for client in self._rounds.pop(name).clients.values():
-            self._end_wait(client, reason)
-
-    def _time_out(self, client: int, request: Get | Gather) -> None:
-        if isinstance(request, Get):
-            whom = _rank_of(request.key)
-            named = "" if whom is None else f" of rank {whom}"
-            message = f"nobody gave `{request.key}`{named} within {request.timeout_s:g} s"
-            missing = () if whom is None else (whom,)
-            self._end_wait(client, Failed(message=message, rank=whom, missing=missing))
-            return
-        missing_ranks = self._missing(self._rounds[request.name])
-        named = ", ".join(str(rank) for rank in missing_ranks[:RANKS_NAMED_MAX])
-        more = (
-            f" and {len(missing_ranks) - RANKS_NAMED_MAX} more"
-            if len(missing_ranks) > RANKS_NAMED_MAX
-            else ""
-        )
-        ranks = "ranks" if len(missing_ranks) > 1 else "rank"
-        message = (
-            f"{ranks} {named}{more} of {request.world} did not come to `{request.name}` within "
-            f"{request.timeout_s:g} s\nhint: see whether they were started and what they printed"
-        )
-        late = Failed(message=message, rank=missing_ranks[0], missing=tuple(missing_ranks))
-        self._end_round(request.name, late)
-
-    def _end_wait(self, client: int, answer: Answer) -> None:
-        if self._waiting.pop(client, None) is not None:
-            self._answer(client, answer)
-
-    def _answer(self, client: int, answer: Answer) -> None:
-        self._answers.append((client, answer))
 
     def _who(self, client: int) -> str:
         return self._members[client].who
@@ -364,9 +299,3 @@ class Ledger:
 def _first(cause: int | None, rank: int) -> int:
     """Return the rank at fault: the one that keeps `rank` from going on, if there is one, else `rank`."""
     return rank if cause is None else cause
-
-
-def _rank_of(key: str) -> int | None:
-    """Return the only rank that sets `key`: 3 for `plan/3`."""
-    last = key.rpartition("/")[2]
-    return int(last) if last.isascii() and last.isdigit() and int(last) < WORLD_MAX else None

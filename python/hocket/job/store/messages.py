@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import re
+from collections.abc import Callable
+from typing import Annotated, TypeVar
 
 import msgspec
 from msgspec import Meta, Raw, Struct
 
 from hocket import _native, typed
 from hocket.job.store.frames import FrameError
+
+T = TypeVar("T")
 
 WORLD_MAX = 1 << 16
 KEY_BYTES_MAX = 512
@@ -22,35 +26,44 @@ World = Annotated[int, Meta(ge=1, le=WORLD_MAX)]
 Timeout = Annotated[float, Meta(ge=0, le=TIMEOUT_MAX_S)]
 
 
-class Hello(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="hello"):
+def _op(name: str) -> str:
+    """Return the `op` of a message's class: `at_edge` for `AtEdge`."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
+
+
+class Message(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag=_op):
+    """Message of one kind, which its `op` names."""
+
+
+class Hello(Message, frozen=True, kw_only=True):
     """First request: the rank, and a name of the process for people. Rank None only observes."""
 
     rank: Rank | None
     who: Annotated[str, Meta(max_length=KEY_BYTES_MAX)]
 
 
-class Set(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="set"):
+class Set(Message, frozen=True, kw_only=True):
     """Request to set the value of a key, replacing the old one."""
 
     key: Key
     value: Raw
 
 
-class Get(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="get"):
+class Get(Message, frozen=True, kw_only=True):
     """Request to wait until a key has a value."""
 
     key: Key
     timeout_s: Timeout
 
 
-class Add(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="add"):
+class Add(Message, frozen=True, kw_only=True):
     """Request to add to a counter that starts at 0; the answer is its new value."""
 
     key: Key
     n: int
 
 
-class Gather(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="gather"):
+class Gather(Message, frozen=True, kw_only=True):
     """Request to wait until `world` ranks have given their values under a name; the answer is all values by rank.
 
     `without_lost`: ranks that are lost, or have left, are not waited for; their values are null.
@@ -64,18 +77,18 @@ class Gather(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_
     without_lost: bool = False
 
 
-class Ping(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="ping"):
+class Ping(Message, frozen=True, kw_only=True):
     """Request for the store's monotonic clock in nanoseconds."""
 
 
-class Tell(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="tell"):
+class Tell(Message, frozen=True, kw_only=True):
     """Report of how a rank gets on, in place of its last one. The answer: a `live.Wanted`."""
 
     rank: Rank
     status: Raw
 
 
-class Look(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="look"):
+class Look(Message, frozen=True, kw_only=True):
     """Request for the last reports of all ranks, and for those that are gone. `stack_of`: rank that is to report its stack next;
     `dumps`: all ranks are to write dumps."""
 
@@ -83,7 +96,7 @@ class Look(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_fi
     dumps: bool = False
 
 
-class Leave(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="leave"):
+class Leave(Message, frozen=True, kw_only=True):
     """Last request. A rank with a reason gives up, and every waiting rank receives the reason.
 
     `cause`: other rank because of which it does not go on, if any; `why`: what that rank did, as in `PeerError.why`.
@@ -94,11 +107,11 @@ class Leave(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_f
     why: Annotated[str, Meta(max_length=32)] | None = None
 
 
-class Done(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="done"):
+class Done(Message, frozen=True, kw_only=True):
     value: Raw
 
 
-class Failed(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="failed"):
+class Failed(Message, frozen=True, kw_only=True):
     """Answer to a refused or failed request; `message` is for people. `rank`: at fault; `missing`: ranks that did not come in
     time."""
 
@@ -110,21 +123,20 @@ class Failed(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_
 Request = Hello | Set | Get | Add | Gather | Ping | Tell | Look | Leave
 Answer = Done | Failed
 
+
+def reading(decoder: typed.Decoder[T], what: str) -> Callable[[bytes], T]:
+    """Return the function that decodes messages from frames' payloads, and raises FrameError for others: `what` they are."""
+
+    def read(payload: bytes) -> T:
+        try:
+            return decoder.decode(payload)
+        except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
+            raise FrameError(f"{what}: {error}") from None
+
+    return read
+
+
 _requests: typed.Decoder[Request] = typed.json_decoder(Request)
 _answers: typed.Decoder[Answer] = typed.json_decoder(Answer)
-
-
-def read_request(payload: bytes) -> Request:
-    """Decode a request from a frame's payload; FrameError describes an invalid one."""
-    try:
-        return _requests.decode(payload)
-    except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
-        raise FrameError(f"a frame that is no request: {error}") from None
-
-
-def read_answer(payload: bytes) -> Answer:
-    """Decode an answer from a frame's payload; FrameError describes an invalid one."""
-    try:
-        return _answers.decode(payload)
-    except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
-        raise FrameError(f"a frame that is no answer: {error}") from None
+read_request = reading(_requests, "a frame that is no request")
+read_answer = reading(_answers, "a frame that is no answer")

@@ -86,7 +86,7 @@ class Members(Commit):
     def met(self, holders: Sequence[int]) -> None:
         """Tell the script and the policies that all ranks have met. `holders`: ranks that were there before."""
         standing = self.standing
-        self._membership.met()
+        self._membership.resumed(again=False)
         self._loop.met(standing.everyone)
         self._tell(standing.counted, self.step.iteration)
         world = standing.everyone.world

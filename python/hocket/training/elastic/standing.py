@@ -24,7 +24,7 @@ from hocket._native import LiveTurn
 from hocket.artefacts.plan import Plan
 from hocket.errors import EpochError
 from hocket.job.rendezvous import Job
-from hocket.members.epoch import Epoch
+from hocket.members.participation import Epoch
 from hocket.members.membership import Membership
 from hocket.training.elastic.absent import check_finished, without_the_absent
 from hocket.training.elastic.barrier import Barrier

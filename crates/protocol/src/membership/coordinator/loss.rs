@@ -2,6 +2,7 @@
 
 use super::{Action, Coordinator};
 use crate::membership::eviction::evicted;
+use crate::membership::shortage::Outcome;
 use crate::membership::{Decision, Ending, Kind, Report, Script};
 use crate::planted::Bug;
 use hocket_ids::Member;
@@ -149,15 +150,17 @@ impl Coordinator {
             change.evicted.is_empty() && reports.values().any(|report| report.script == Script::Overdue);
         let stuck = in_vain && self.stuck_after == Some(steps);
         let after = in_vain.then_some(steps);
-        let missing = self.limits.members_min.saturating_sub(members.len());
         // Those of a planned epoch that comes to nothing have reported, too.
         let planned = pending.iter().flat_map(|pending| &pending.fresh);
         let planned = planned.filter(|member| stays.contains(member) && !basis.has(**member));
         let others = self.joiners.iter().filter(|member| !concerned.contains(member));
-        let joiners: Vec<_> = planned.chain(others).copied().take(missing).collect();
-        if joiners.len() < missing {
-            return self.wait_for_members(members.len());
-        }
+        let (left, lost, waiting) = (members.len(), self.lost(), planned.chain(others).copied());
+        let joiners = match self.shortage.follow(left, waiting, &lost, &self.limits, self.awake) {
+            Outcome::Joined(joiners) => joiners,
+            Outcome::Waits { begins: true } => return vec![Action::Wait { left, lost }],
+            Outcome::Waits { begins: false } => return Vec::new(),
+            Outcome::Ends(ending) => return self.end(ending),
+        };
         let fresh = members.iter().copied().filter(|member| !holds(member)).chain(joiners.clone()).collect();
         members.extend(joiners);
         let evicted = change.evicted.keys().copied().collect();
@@ -180,17 +183,6 @@ impl Coordinator {
                 || self.gone.contains(member)
                 || self.awake > *since + self.limits.fence_patience
         })
-    }
-
-    fn wait_for_members(&mut self, left: usize) -> Vec<Action> {
-        let (needed, waited) = (self.limits.members_min, self.limits.rejoin_patience);
-        let (begins, lost) = (self.short_since.is_none(), self.lost());
-        let since = *self.short_since.get_or_insert(self.awake);
-        if self.awake <= since + waited {
-            let says = begins && !waited.is_zero();
-            return if says { vec![Action::Wait { left, lost }] } else { Vec::new() };
-        }
-        self.end(Ending::BelowMinimum { left, needed, waited, lost })
     }
 }
 
