@@ -24,8 +24,8 @@ from hocket._native import LiveTurn
 from hocket.artefacts.plan import Plan
 from hocket.errors import EpochError
 from hocket.job.rendezvous import Job
-from hocket.members.participation import Epoch
 from hocket.members.membership import Membership
+from hocket.members.participation import Epoch
 from hocket.training.elastic.absent import check_finished, without_the_absent
 from hocket.training.elastic.barrier import Barrier
 from hocket.training.elastic.followed import followed
