@@ -23,7 +23,10 @@ def least_s(case: Case) -> float:
     hosts = case.cluster.hosts
     workers = hosts[: len(hosts) - case.helpers]
     cards = max(1, min(len(host.cards_bit_per_s) for host in hosts))
-    rate = {host.name: sum(map(slower, host.cards_bit_per_s[:cards])) or slower(host.bandwidth_bit_per_s) for host in hosts}
+    rate = {
+        host.name: sum(map(slower, host.cards_bit_per_s[:cards])) or slower(host.bandwidth_bit_per_s)
+        for host in hosts
+    }
     size = BITS * sum(each.elements * ITEM_BYTES[each.dtype] for each in case.profile.gradients)
     bits_s = [size / rate[host.name] for host in workers]
     bits_s.append(2 * (len(workers) - 1) * size / sum(rate.values()))

@@ -140,7 +140,9 @@ def changed(cluster: Cluster, seed: int) -> Cluster:
         for host in cluster.hosts
     )
     racks = tuple(
-        msgspec.structs.replace(rack, uplink_bit_per_s=both(rack.uplink_bit_per_s)[0] * draw.uniform(1 - OFF, 1 + OFF))
+        msgspec.structs.replace(
+            rack, uplink_bit_per_s=both(rack.uplink_bit_per_s)[0] * draw.uniform(1 - OFF, 1 + OFF)
+        )
         if rack.uplink_bit_per_s
         else rack
         for rack in cluster.racks

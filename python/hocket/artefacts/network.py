@@ -185,7 +185,8 @@ def network(cluster: Cluster, hosts: Sequence[int] | None = None) -> Network:
     common = cards(cluster, used)
     rates = {at: used_bit_per_s(cluster.hosts[at], common) for at in used}
     beside = [
-        min(sum(both(card)[side] for card in cluster.hosts[at].cards_bit_per_s[1:common]) for at in used) * goodput
+        min(sum(both(card)[side] for card in cluster.hosts[at].cards_bit_per_s[1:common]) for at in used)
+        * goodput
         for side in (OUT, IN)
     ]
 
@@ -250,7 +251,10 @@ def used_bit_per_s(host: Host, count: int) -> tuple[float, float]:
     out, into = both(host.bandwidth_bit_per_s)
     if len(own) <= count:
         return out, into
-    part = [sum(both(card)[side] for card in own[:count]) / sum(both(card)[side] for card in own) for side in (OUT, IN)]
+    part = [
+        sum(both(card)[side] for card in own[:count]) / sum(both(card)[side] for card in own)
+        for side in (OUT, IN)
+    ]
     return out * part[OUT], into * part[IN]
 
 
@@ -269,21 +273,21 @@ def of_card(cluster: Cluster, card: int) -> Cluster:
 
 
 def raised(cluster: Cluster, least_bit_per_s: Mapping[str, float]) -> Cluster:
-    """Return the cluster with rates of hosts' links and trunks raised to at least these, by link name; rates count payload.
+    """Return the cluster with rates of hosts' links and trunks raised to at least these, by link name; rates count payload. What
+    one direction has carried raises both of a link with one rate.
 
     >>> from hocket.artefacts.cluster import Cluster, Host
     >>> one = Cluster(hosts=(Host(name="a", bandwidth_bit_per_s=1e8),))
-    >>> [round(rate / 1e6) for rate in raised(one, {"a out": 2e8, "a in": 1e7}).hosts[0].bandwidth_bit_per_s]
-    [209, 100]
+    >>> round(raised(one, {"a out": 2e8, "a in": 1e7}).hosts[0].bandwidth_bit_per_s / 1e6)
+    209
     """
     goodput = 1.0 if cluster.bandwidth_bit_per_s else GOODPUT
 
-    def at_least(given: Directions, out: str, into: str) -> Directions:
-        rates = (
-            max(rate, least_bit_per_s.get(name, 0.0) / goodput)
-            for rate, name in zip(both(given), (out, into), strict=True)
-        )
-        return directions(*rates)
+    def at_least(given: Directions, *names: str) -> Directions:
+        least = [least_bit_per_s.get(name, 0.0) / goodput for name in names]
+        if not isinstance(given, tuple):
+            return max(given, *least)
+        return directions(*map(max, given, least))
 
     hosts = (
         msgspec.structs.replace(

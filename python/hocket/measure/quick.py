@@ -180,9 +180,7 @@ def _alike(rates: Sequence[tuple[float, float]]) -> list[Directions]:
     return [directions(*pair) for pair in zip(level[::2], level[1::2], strict=True)]
 
 
-def _own_rates(
-    rates: Sequence[Sequence[float]], mates: Sequence[int], host: int
-) -> tuple[float, float]:
+def _own_rates(rates: Sequence[Sequence[float]], mates: Sequence[int], host: int) -> tuple[float, float]:
     """Rates of a host's own link, out and in: the third quartile of its flows. The slowest show others' links, the fastest are
     mistakes.
 
