@@ -119,7 +119,7 @@ def _join_gloo(job: Job) -> None:
     dist.init_process_group("gloo", store=store, rank=job.rank, world_size=job.world, timeout=timeout)
 
 
-def _check(right: bool) -> None:  # noqa: FBT001  # what is checked
+def _check(right: bool) -> None:
     assert right, "a wrong sum"  # noqa: S101  # then its time is of no interest
 
 

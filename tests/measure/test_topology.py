@@ -85,7 +85,7 @@ def test_a_half_duplex_link_counts_half() -> None:
 
 
 def test_a_host_has_a_rate_for_each_direction() -> None:
-    """Broken: a host that sends slowly would spread as much as the others, who would wait for it; or collect as little as it sends."""
+    """Broken: a host that sends slowly would spread as much as the others, who would wait for it."""
     slow_out = [[0, 1e8, 1e8], [1e9, 0, 1e9], [1e9, 1e9, 0]]
     slow_in = [list(column) for column in zip(*slow_out, strict=True)]
     assert host_rates(slow_out, {}) == [(1e8, 1e9), 1e9, 1e9]

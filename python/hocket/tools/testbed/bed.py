@@ -112,7 +112,7 @@ class Testbed:
         return bytes_of
 
     def set_trunk(self, rack: str, bit_per_s: Directions) -> None:
-        """Set the rate of a rack's uplink, in both directions or [out, in]. UsageError: it had none, or the testbed has latencies."""
+        """Set the rate of a rack's uplink, one or [out, in]. UsageError: it had none, or the testbed has latencies."""
         limited = {each.name for each in self.cluster.racks if each.uplink_bit_per_s is not None}
         if self._switch is not None or rack not in limited:
             raise UsageError(
