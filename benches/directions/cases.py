@@ -31,7 +31,7 @@ class Case:
         """Least seconds of an all-reduce of that size: of p hosts, all together send 2 (p - 1) times the size and receive as much;
         each sends its own values at least, and receives the sum (Chen et al., arXiv 2606.01680)."""
         size = BITS * size_bytes / GOODPUT
-        least_s = []
+        least_s: list[float] = []
         for rates in zip(*(both(host.bandwidth_bit_per_s) for host in self.cluster.hosts), strict=True):
             least_s += [2 * (self.world - 1) * size / sum(rates), size / min(rates)]
         return max(least_s)
