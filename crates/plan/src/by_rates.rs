@@ -7,7 +7,6 @@
 
 use crate::exchange::Exchange;
 use crate::proposal::{Proposal, Setting};
-use crate::proposals::one_way_bit_per_s;
 use hocket_algorithms::Algorithm;
 use hocket_network::Network;
 
@@ -63,6 +62,28 @@ fn shares(out: &[f64], into: &[f64]) -> Vec<u32> {
 fn least_s(rates: &[f64]) -> f64 {
     let slowest = rates.iter().copied().fold(f64::INFINITY, f64::min);
     (2.0 * (rates.len() as f64 - 1.0) / rates.iter().sum::<f64>()).max(1.0 / slowest)
+}
+
+/// What ranks can carry together to all others, or from them: the rate of the narrowest link that all of this traffic crosses, and
+/// no more than that of the fastest path. 1 if there are no others.
+pub fn one_way_bit_per_s(network: &Network, ranks: &[u32], outward: bool) -> f64 {
+    let others: Vec<u32> = (0..network.world() as u32).filter(|other| !ranks.contains(other)).collect();
+    let pairs: Vec<(u32, u32)> =
+        ranks.iter().flat_map(|&rank| others.iter().map(move |&other| (rank, other))).collect();
+    if pairs.is_empty() {
+        return 1.0;
+    }
+    let path = |&(rank, other): &(u32, u32)| {
+        if outward { network.path(rank, other) } else { network.path(other, rank) }
+    };
+    let mut crossed = vec![0_usize; network.links().len()];
+    pairs.iter().flat_map(path).for_each(|&link| crossed[link as usize] += 1);
+    let common = (0..crossed.len()).filter(|&link| crossed[link] == pairs.len());
+    let common = common.map(|link| network.bit_per_s(link as u32)).fold(f64::INFINITY, f64::min);
+    let narrowest = |pair: &(u32, u32)| {
+        path(pair).iter().map(|&link| network.bit_per_s(link)).fold(f64::INFINITY, f64::min)
+    };
+    pairs.iter().map(narrowest).fold(0.0, f64::max).min(common)
 }
 
 #[cfg(test)]

@@ -315,6 +315,19 @@ mod tests {
         close(on_star(vec![1, 1, 1, 1, 3, 3], 4), 1.20);
     }
 
+    /// Broken: shares by the rates of links would be predicted as if a part were spread before it is collected, or as if no link
+    /// were shared.
+    #[test]
+    fn members_that_collect_and_spread_wait_for_one_another() {
+        let order = [0, 1, 2, 3];
+        let of = |shares: &[u32], rates: &[f64]| slower_between(shares, &order, &|_, _| 4.0, &star(rates));
+        let fitting = of(&[60, 60, 60, 20, 60, 60, 60, 20], &[1e9, 1e9, 1e9, 7.5e8]);
+        assert!((1.0..1.06).contains(&fitting), "{fitting}");
+        // All wait for what one collects and another spreads.
+        let apart = of(&[1, 0, 0, 0, 0, 1, 0, 0], &[1e9; 4]);
+        assert!((1.0..1.1).contains(&apart), "{apart}");
+    }
+
     /// Broken: predictions would depend on how wide links are, or fall below what the busiest link takes.
     #[test]
     fn a_factor_is_of_proportions() {
