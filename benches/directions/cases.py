@@ -57,7 +57,7 @@ def slow_cases(bit_per_s: float, worlds: tuple[int, ...] = (4, 8), *, whole: boo
 
 
 def homes() -> Case:
-    """Three homes of 20 Mbit/s out and 100 in, 30 ms from everybody, and a host of 1 Gbit/s."""
+    """Three homes of 20 Mbit/s out and 100 in, 30 ms from one another, and a host of 1 Gbit/s."""
     home: Directions = (20e6, 100e6)
     hosts = [Host(name=f"home{at}", bandwidth_bit_per_s=home, latency_s=15e-3) for at in range(3)]
     return Case("three homes and a host", Cluster(hosts=(*hosts, Host(name="host", bandwidth_bit_per_s=1e9))))
