@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 from benches.drawn.clusters import Case
+from hocket.artefacts.cluster import Directions, both
 from hocket.artefacts.dtypes import ITEM_BYTES
 from hocket.artefacts.network import GOODPUT
 
 BITS = 8
+
+
+def slower(given: Directions) -> float:
+    """The rate of a link, whose directions are equal in drawn clusters."""
+    out, into = both(given)
+    assert out == into  # noqa: S101  # the bound of the other direction would be another
+    return out
 
 
 def least_s(case: Case) -> float:
@@ -15,7 +23,10 @@ def least_s(case: Case) -> float:
     hosts = case.cluster.hosts
     workers = hosts[: len(hosts) - case.helpers]
     cards = max(1, min(len(host.cards_bit_per_s) for host in hosts))
-    rate = {host.name: sum(host.cards_bit_per_s[:cards]) or host.bandwidth_bit_per_s for host in hosts}
+    rate = {
+        host.name: sum(map(slower, host.cards_bit_per_s[:cards])) or slower(host.bandwidth_bit_per_s)
+        for host in hosts
+    }
     size = BITS * sum(each.elements * ITEM_BYTES[each.dtype] for each in case.profile.gradients)
     bits_s = [size / rate[host.name] for host in workers]
     bits_s.append(2 * (len(workers) - 1) * size / sum(rate.values()))
@@ -23,7 +34,7 @@ def least_s(case: Case) -> float:
     used = {host.rack for host in hosts}
     trunks = {rack.name: rack.uplink_bit_per_s for rack in case.cluster.racks if rack.name in used}
     if len(training) > 1 and all(trunks.get(name) for name in used):
-        known = {name: float(each) for name, each in trunks.items() if each}
+        known = {name: slower(each) for name, each in trunks.items() if each}
         bits_s += [size / known[name] for name in training]
         bits_s.append(2 * (len(training) - 1) * size / sum(known.values()))
     first_s = min(each.ready_s for each in case.profile.gradients)

@@ -14,7 +14,7 @@ import itertools
 import numpy as np
 import numpy.typing as npt
 
-from hocket.artefacts.cluster import Cluster
+from hocket.artefacts.cluster import Cluster, both
 from hocket.errors import UsageError
 
 Message = tuple[int, int, float]
@@ -50,7 +50,7 @@ def costs_s(algorithm: str, cluster: Cluster, orders: Orders, size_bytes: int) -
     """Seconds per call, by order. `orders[i][rank]` is the index of a host of `cluster`, whose `latency_s` is given."""
     world = orders.shape[1]
     latency_s = np.asarray(cluster.latency_s)
-    second_per_byte = 8 / min(host.bandwidth_bit_per_s for host in cluster.hosts)
+    second_per_byte = 8 / min(min(both(host.bandwidth_bit_per_s)) for host in cluster.hosts)
     known = rounds(algorithm, world)
     clocks: Seconds = np.zeros((len(orders), world))
     half = clocks

@@ -18,7 +18,7 @@ import msgspec
 from benches.row import Row
 from benches.strategies.cases import CLUSTERS, MODELS
 from benches.strategies.paper import geometric_mean
-from hocket.artefacts.cluster import Cluster
+from hocket.artefacts.cluster import Cluster, both
 from hocket.artefacts.plan import Bucket, Plan
 from hocket.artefacts.profile import Profile
 from hocket.artefacts.promise import EXACT
@@ -135,12 +135,14 @@ def changed(cluster: Cluster, seed: int) -> Cluster:
     draw = random.Random(1000 + seed)  # noqa: S311  # of links
     hosts = tuple(
         msgspec.structs.replace(
-            host, bandwidth_bit_per_s=host.bandwidth_bit_per_s * draw.uniform(1 - OFF, 1 + OFF)
+            host, bandwidth_bit_per_s=both(host.bandwidth_bit_per_s)[0] * draw.uniform(1 - OFF, 1 + OFF)
         )
         for host in cluster.hosts
     )
     racks = tuple(
-        msgspec.structs.replace(rack, uplink_bit_per_s=rack.uplink_bit_per_s * draw.uniform(1 - OFF, 1 + OFF))
+        msgspec.structs.replace(
+            rack, uplink_bit_per_s=both(rack.uplink_bit_per_s)[0] * draw.uniform(1 - OFF, 1 + OFF)
+        )
         if rack.uplink_bit_per_s
         else rack
         for rack in cluster.racks

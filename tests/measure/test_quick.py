@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from hocket.artefacts import files
-from hocket.artefacts.cluster import Cluster, Host, Rack
+from hocket.artefacts.cluster import Cluster, Host, Rack, both
+from hocket.artefacts.network import IN, OUT
 from hocket.planning import search
 from hocket.settings import Settings
 from hocket.start.processes import ProcessSpec
@@ -19,7 +20,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 STAR = Cluster(
     hosts=tuple(
         Host(name=f"h{at}", rack="r", bandwidth_bit_per_s=rate)
-        for at, rate in enumerate((2e8, 2e8, 5e7, 2e8))
+        for at, rate in enumerate((2e8, 2e8, 5e7, (5e7, 2e8)))
     ),
     racks=(Rack(name="r"),),
 )
@@ -78,5 +79,6 @@ def test_a_slow_host_slows_no_other(emulated, tmp_path):
     # One look in thirty meets processes that wait for a processor.
     looks = [looked(emulated, STAR, tmp_path / f"{at}.json")[0] for at in range(3)]
     for at, host in enumerate(STAR.hosts):
-        found = median(each.hosts[at].bandwidth_bit_per_s for each in looks)
-        assert found == pytest.approx(host.bandwidth_bit_per_s, rel=0.3)
+        for side in (OUT, IN):
+            found = median(both(each.hosts[at].bandwidth_bit_per_s)[side] for each in looks)
+            assert found == pytest.approx(both(host.bandwidth_bit_per_s)[side], rel=0.3)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hocket.measure.topology import find_racks, host_rates, settle_rates
+from hocket.measure.topology import find_racks, host_rates, settle_capacities, settle_rates
 
 FLAT = [[1e-4] * 8 for _ in range(8)]
 
@@ -84,8 +84,21 @@ def test_a_half_duplex_link_counts_half() -> None:
     assert host_rates(even, {(0, 1): 1.1e9, (1, 0): 9e8}) == [1e9, 1e9]
 
 
-def test_a_host_is_as_fast_as_its_slower_direction() -> None:
-    """Broken: a host that sends slowly would own as much of a model as the others, who would wait for it."""
+def test_a_host_has_a_rate_for_each_direction() -> None:
+    """Broken: a host that sends slowly would spread as much as the others, who would wait for it."""
     slow_out = [[0, 1e8, 1e8], [1e9, 0, 1e9], [1e9, 1e9, 0]]
     slow_in = [list(column) for column in zip(*slow_out, strict=True)]
-    assert host_rates(slow_out, {}) == host_rates(slow_in, {}) == [1e8, 1e9, 1e9]
+    assert host_rates(slow_out, {}) == [(1e8, 1e9), 1e9, 1e9]
+    assert host_rates(slow_in, {}) == [(1e9, 1e8), 1e9, 1e9]
+    # Measurements of one rate differ by a few percent.
+    assert host_rates([[0, 9.4e8], [9.7e8, 0]], {}) == [9.4e8, 9.4e8]
+
+
+def test_a_trunk_has_a_rate_for_each_direction() -> None:
+    """Broken: a site that sends slowly to the others would be planned as if it received as slowly."""
+    racks = ((0, 2), (1, 3))
+    measured = matrix([0, 1, 0, 1], 956e6, 48e6)
+    alone = {(0, 1): 2e7, (1, 0): 96e6}
+    at_once = [{(0, 1): 1e7, (2, 3): 1e7, (1, 0): 50e6, (3, 2): 45e6}]
+    assert settle_rates(measured, racks, alone, at_once)[0] == [(2e7, 96e6), (96e6, 2e7)]
+    assert settle_capacities(measured, racks, alone)[0] == [(2e7, 96e6), (96e6, 2e7)]

@@ -116,7 +116,12 @@ def test_sizes_that_do_not_add_up_are_refused() -> None:
 )
 def test_counted_bytes_are_those_of_the_program(world: int, algorithm: str, elements: int) -> None:
     """Broken: plans would be scored by other traffic than they make."""
-    sizes = {"parameter_server": (max(1, world // 2),), "bcube": (4,), "two_level": (1, world - 1)}
+    sizes = {
+        "parameter_server": (max(1, world // 2),),
+        "bcube": (4,),
+        "two_level": (1, world - 1),
+        "collect_spread": (*range(world), *range(world, 0, -1)),
+    }
     made = bucket(algorithm, tuple(range(world)), elements, sizes=sizes.get(algorithm, ()))
     program = bucket_program(0, plan_of([made], world, label=""))
     moved: dict[tuple[int, int], float] = {}

@@ -20,7 +20,7 @@ ROUTES = [
     *(
         AllReduce(algorithm=name)
         for name in ALL_REDUCES
-        if name not in ("two_level", "bcube", "parameter_server")
+        if name not in ("two_level", "bcube", "parameter_server", "collect_spread")
     ),
     AllReduce(algorithm="two_level", sizes=(2, 2)),
     *(

@@ -92,5 +92,7 @@ def _route(draw: random.Random, order: tuple[int, ...], *, traced: bool, halves:
         "sizes": (cut, world - cut) if cut < world else (world,),
         "base": (draw.choice([2, 3, 4]),),
         "servers": (cut,),
+        # Somebody collects, and somebody spreads.
+        "shares": (1, *(draw.randint(0, 3) for _ in range(2 * world - 2)), 1),
     }
     return AllReduce(algorithm=entry.name, sizes=sizes.get(entry.takes, ()))

@@ -159,6 +159,8 @@ mod tests {
         let mut found: Vec<Algorithm> =
             [fit(&vec![0; n]), fit(&halves)].concat().into_iter().map(|fit| fit.algorithm).collect();
         found.push(Algorithm::ParameterServer { servers: half as u32 });
+        let shares = (0..n as u32).chain((0..n as u32).rev()).map(|share| share + u32::from(n == 1));
+        found.push(Algorithm::CollectSpread { shares: shares.collect() });
         found
     }
 

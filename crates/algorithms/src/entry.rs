@@ -14,6 +14,8 @@ pub enum Takes {
     Base,
     /// One: the number of members that serve.
     Servers,
+    /// Of each member the share that it collects; then of each, the share that it spreads.
+    Shares,
 }
 
 impl Takes {
@@ -23,6 +25,7 @@ impl Takes {
             Self::Sizes => "sizes of groups",
             Self::Base => "a base",
             Self::Servers => "a number of servers",
+            Self::Shares => "shares of each member, to collect and to spread",
         }
     }
 
@@ -30,6 +33,7 @@ impl Takes {
         match self {
             Self::Nothing => count == 0,
             Self::Sizes => count > 0,
+            Self::Shares => count > 0 && count.is_multiple_of(2),
             Self::Base | Self::Servers => count == 1,
         }
     }

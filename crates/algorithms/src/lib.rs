@@ -19,6 +19,9 @@ pub use count::{Counts, Flow};
 pub use entry::{Entry, Takes};
 pub use group::Group;
 pub use kind::Kind;
-pub use list::{Algorithm, Fit, LIST, fitting, radices, ring_passed, tree_depth, tree_parent, tree_place};
+pub use list::{
+    Algorithm, Fit, LIST, collect_spread_pieces, fitting, radices, ring_passed, tree_depth, tree_parent,
+    tree_place,
+};
 pub use misfit::Misfit;
 pub use owned::{Owned, Via};

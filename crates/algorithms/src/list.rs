@@ -2,6 +2,7 @@
 //! algorithm is a file in `list/` and, here, its module and its line.
 
 mod bcube;
+mod collect_spread;
 mod direct;
 mod double_binary_tree;
 mod halving_doubling;
@@ -14,6 +15,7 @@ mod two_level;
 use crate::{Call, Entry, Group, Kind, Misfit, Weave};
 
 pub use bcube::radices;
+pub use collect_spread::pieces as collect_spread_pieces;
 pub use double_binary_tree::{depth as tree_depth, parent as tree_parent, place as tree_place};
 pub use ring::passed as ring_passed;
 
@@ -92,6 +94,11 @@ algorithms! {
         /// Number of members that serve.
         servers: u32
     } = parameter_server;
+    /// Each part is collected by one member and spread by another, or by the same.
+    CollectSpread {
+        /// By member: the share that it collects; then, by member: the share that it spreads.
+        shares: Vec<u32>
+    } = collect_spread;
 }
 
 /// A variant's fields as the numbers behind its name.

@@ -17,6 +17,9 @@ pub enum Misfit {
     /// Sizes of a two-level algorithm do not add up.
     #[error("two_level: groups of {sizes:?} for {members} ranks")]
     Sizes { sizes: Vec<u32>, members: usize },
+    /// Shares that are not those of the members.
+    #[error("collect_spread: shares {shares:?} for {members} ranks: {what}")]
+    Shares { what: &'static str, shares: Vec<u32>, members: usize },
     /// The base of `BCube`.
     #[error("bcube of base {0}: it must be at least 2")]
     Base(u32),

@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod bound;
+mod by_rates;
 mod constants;
 mod cost;
 mod counted;

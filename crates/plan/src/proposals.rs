@@ -1,5 +1,6 @@
 //! The routes that a search may use: every algorithm that fits, owners of several kinds, orders and codecs.
 
+use crate::by_rates::{by_rates, one_way_bit_per_s};
 use crate::error::PlanError;
 use crate::exchange::{Exchange, Gathered, Rows};
 use crate::found::found;
@@ -36,6 +37,7 @@ pub fn proposals(
     if setting.workers > 1 {
         if setting.admits("owned") {
             plain.extend(owners(network, setting));
+            plain.extend(by_rates(network, setting));
         }
         if setting.searched {
             let (item_bytes, elements) = dense;
@@ -292,29 +294,9 @@ fn own_speeds(network: &Network) -> Vec<f64> {
     ranks.iter().map(speed).collect()
 }
 
-/// What ranks can carry together to all others and from them, whichever is less: the rate of the narrowest link that all of this
-/// traffic crosses, and no more than that of the fastest path. 1 if there are no others.
+/// What ranks can carry together to all others and from them, whichever is less.
 fn own_bit_per_s(network: &Network, ranks: &[u32]) -> f64 {
-    let others: Vec<u32> = (0..network.world() as u32).filter(|other| !ranks.contains(other)).collect();
-    let pairs: Vec<(u32, u32)> =
-        ranks.iter().flat_map(|&rank| others.iter().map(move |&other| (rank, other))).collect();
-    if pairs.is_empty() {
-        return 1.0;
-    }
-    let one_way = |outward: bool| -> f64 {
-        let path = |&(rank, other): &(u32, u32)| {
-            if outward { network.path(rank, other) } else { network.path(other, rank) }
-        };
-        let mut crossed = vec![0_usize; network.links().len()];
-        pairs.iter().flat_map(path).for_each(|&link| crossed[link as usize] += 1);
-        let common = (0..crossed.len()).filter(|&link| crossed[link] == pairs.len());
-        let common = common.map(|link| network.bit_per_s(link as u32)).fold(f64::INFINITY, f64::min);
-        let narrowest = |pair: &(u32, u32)| {
-            path(pair).iter().map(|&link| network.bit_per_s(link)).fold(f64::INFINITY, f64::min)
-        };
-        pairs.iter().map(narrowest).fold(0.0, f64::max).min(common)
-    };
-    one_way(true).min(one_way(false))
+    one_way_bit_per_s(network, ranks, true).min(one_way_bit_per_s(network, ranks, false))
 }
 
 #[cfg(test)]

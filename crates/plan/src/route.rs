@@ -2,7 +2,7 @@
 
 use crate::error::PlanError;
 use crate::exchange::Exchange;
-use crate::fair::slower;
+use crate::fair::{slower, slower_between};
 use hocket_algorithms::{Algorithm, Owned, Stage};
 use hocket_network::Network;
 use std::collections::HashSet;
@@ -47,6 +47,9 @@ impl Route {
             Exchange::Owned(owned) => slower(owned, &self.order, &bytes, network),
             Exchange::AllReduce(Algorithm::ParameterServer { servers }) => {
                 slower(&Owned::first(*servers as usize, self.order.len()), &self.order, &bytes, network)
+            }
+            Exchange::AllReduce(Algorithm::CollectSpread { shares }) => {
+                slower_between(shares, &self.order, &bytes, network)
             }
             _ => 1.0,
         }

@@ -43,6 +43,7 @@ pub fn algorithms() -> Vec<AlgorithmEntry> {
             Takes::Sizes => "sizes",
             Takes::Base => "base",
             Takes::Servers => "servers",
+            Takes::Shares => "shares",
         },
         measured_as: entry.measured_as.to_vec(),
         does: entry.does.iter().map(|kind| word(*kind)).collect(),

@@ -8,6 +8,25 @@ Directions = float | tuple[float, float]
 """One value for both directions, or [out, in] of the host or rack."""
 
 
+def both(given: Directions) -> tuple[float, float]:
+    """Return the values out and in.
+
+    >>> both(1e9), both((2e7, 1e8))
+    ((1000000000.0, 1000000000.0), (20000000.0, 100000000.0))
+    """
+    out, into = given if isinstance(given, tuple | list) else (given, given)
+    return out, into
+
+
+def directions(out: float, into: float) -> Directions:
+    """Return two values in their shortest form.
+
+    >>> directions(1e9, 1e9), directions(2e7, 1e8)
+    (1000000000.0, (20000000.0, 100000000.0))
+    """
+    return out if out == into else (out, into)
+
+
 class Host(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One machine.
 
@@ -15,9 +34,9 @@ class Host(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         name: name of the host, unique in the cluster.
         rack: its rack's name.
         slots: number of ranks that the host takes; ranks fill slots in host order.
-        bandwidth_bit_per_s: rate of its own link, in each direction.
-        cards_bit_per_s: rates of its network cards, if it has several; their sum is `bandwidth_bit_per_s`. A testbed gives each
-            card a network of its own.
+        bandwidth_bit_per_s: rate of its own link: one for both directions, or [out, in].
+        cards_bit_per_s: rates of its network cards, if it has several, each as `bandwidth_bit_per_s`, which is their sum. A testbed
+            gives each card a network of its own.
         flow_bit_per_s: a testbed's limit of one outgoing TCP connection, as in clouds and bundles of links.
             Connections are spread over 64 lanes by the last bits of their ports.
         address: its address for other hosts, as the probe found it.
@@ -29,8 +48,8 @@ class Host(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     name: str
     rack: str = "rack0"
     slots: int = 1
-    bandwidth_bit_per_s: float
-    cards_bit_per_s: tuple[float, ...] = ()
+    bandwidth_bit_per_s: Directions
+    cards_bit_per_s: tuple[Directions, ...] = ()
     flow_bit_per_s: float | None = None
     address: str | None = None
     latency_s: Directions | None = None
@@ -43,14 +62,14 @@ class Rack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     Attributes:
         name: name of the rack, unique in the cluster.
-        uplink_bit_per_s: rate of its trunk to the other racks, in each direction; None: unlimited.
+        uplink_bit_per_s: rate of its trunk to the other racks: one for both directions, or [out, in]; None: unlimited.
         uplink_latency_s: latency of the trunk, as `latency_s` of `Host`.
         uplink_jitter_s: jitter of the trunk, as `jitter_s` of `Host`.
         uplink_loss: loss of the trunk, as `loss` of `Host`.
     """
 
     name: str
-    uplink_bit_per_s: float | None = None
+    uplink_bit_per_s: Directions | None = None
     uplink_latency_s: Directions | None = None
     uplink_jitter_s: Directions | None = None
     uplink_loss: Directions | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from hocket.artefacts.cluster import Cluster
+from hocket.artefacts.cluster import Cluster, Directions
 from hocket.artefacts.names import check_hosts
 from hocket.errors import ArtefactError
 
@@ -41,9 +41,9 @@ def _hosts(cluster: Cluster) -> Iterator[str]:
         of = f"of host {host.name}"
         if host.slots < 1:
             yield f"`slots` {of} is {host.slots}: it must be at least 1\nhint: leave the host out"
-        yield from _rate(f"`bandwidth_bit_per_s` {of}", host.bandwidth_bit_per_s)
+        yield from _rates(f"`bandwidth_bit_per_s` {of}", host.bandwidth_bit_per_s)
         for card in host.cards_bit_per_s:
-            yield from _rate(f"`cards_bit_per_s` {of}", card)
+            yield from _rates(f"`cards_bit_per_s` {of}", card)
         if host.flow_bit_per_s is not None:
             yield from _rate(f"`flow_bit_per_s` {of}", host.flow_bit_per_s)
     slots = sum(host.slots for host in cluster.hosts)
@@ -53,7 +53,7 @@ def _hosts(cluster: Cluster) -> Iterator[str]:
         yield "two racks have the same name\nhint: names must be unique"
     for rack in cluster.racks:
         if rack.uplink_bit_per_s is not None:
-            yield from _rate(f"`uplink_bit_per_s` of rack {rack.name}", rack.uplink_bit_per_s)
+            yield from _rates(f"`uplink_bit_per_s` of rack {rack.name}", rack.uplink_bit_per_s)
     if cluster.seed is not None and not 0 <= cluster.seed <= SEED_MAX:
         yield f"`seed` is {cluster.seed}: it is a number of 64 bits"
 
@@ -81,6 +81,15 @@ def _matrices(cluster: Cluster, *, unmeasured: bool) -> Iterator[str]:
         for destination, streams in zip(names, counts, strict=True):
             if not 0 <= streams <= STREAMS_MAX:
                 yield f"`streams` from {source} to {destination} is {streams}: it is from 1 to {STREAMS_MAX}"
+
+
+def _rates(what: str, given: Directions) -> Iterator[str]:
+    """Faults of a rate that may differ by direction, named with the direction."""
+    if isinstance(given, tuple | list):
+        for side, bit_per_s in zip(("out", "in"), given, strict=True):
+            yield from _rate(f"{what}, {side},", bit_per_s)
+    else:
+        yield from _rate(what, given)
 
 
 def _rate(what: str, bit_per_s: float) -> Iterator[str]:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import msgspec
 
 from hocket import _native
-from hocket.artefacts.cluster import Cluster, Host
+from hocket.artefacts.cluster import Cluster, Directions, Host, both, directions
 from hocket.artefacts.cluster_check import check
 from hocket.artefacts.ways import latency_matrix
 
@@ -48,6 +48,12 @@ BURST_S = 1e-3
 
 SLOW_SHARE = 0.5
 """Fraction of the rate of the fastest path between hosts below which a path is slow."""
+
+OUT, IN = 0, 1
+"""Indices of the directions of a host's or rack's links."""
+
+SIDES = ("out", "in")
+"""Directions in the names of links."""
 
 Path = tuple[tuple[int, ...], float]
 """Indices of the links on the path, in order, and its latency in seconds."""
@@ -178,7 +184,11 @@ def network(cluster: Cluster, hosts: Sequence[int] | None = None) -> Network:
     found: dict[str, int] = {}
     common = cards(cluster, used)
     rates = {at: used_bit_per_s(cluster.hosts[at], common) for at in used}
-    beside = min(sum(cluster.hosts[at].cards_bit_per_s[1:common]) for at in used) * goodput
+    beside = [
+        min(sum(both(card)[side] for card in cluster.hosts[at].cards_bit_per_s[1:common]) for at in used)
+        * goodput
+        for side in (OUT, IN)
+    ]
 
     def link(name: str, bit_per_s: float, beside_bit_per_s: float = 0.0) -> int:
         if name not in found:
@@ -188,13 +198,14 @@ def network(cluster: Cluster, hosts: Sequence[int] | None = None) -> Network:
 
     for i, j in ((i, j) for i in used for j in used if i != j):
         source, destination = cluster.hosts[i], cluster.hosts[j]
-        crossed = [link(f"{source.name} out", rates[i] * goodput)]
+        crossed = [link(f"{source.name} out", rates[i][OUT] * goodput)]
         if source.rack != destination.rack:
-            for rack, side in ((source.rack, "out"), (destination.rack, "in")):
+            for rack, side in ((source.rack, OUT), (destination.rack, IN)):
                 uplink = uplinks.get(rack)
                 if uplink is not None:
-                    crossed.append(link(trunk_name(rack, side), uplink * goodput, beside))
-        crossed.append(link(f"{destination.name} in", rates[j] * goodput))
+                    rate = both(uplink)[side] * goodput
+                    crossed.append(link(trunk_name(rack, SIDES[side]), rate, beside[side]))
+        crossed.append(link(f"{destination.name} in", rates[j][IN] * goodput))
         if measured:
             crossed.append(link(pair_name(source.name, destination.name), measured[i][j]))
         paths[i, j] = (tuple(crossed), LATENCY_S if known_s is None else known_s[i][j])
@@ -229,17 +240,22 @@ def cards(cluster: Cluster, among: Iterable[int] | None = None) -> int:
     return max(1, min(len(cluster.hosts[at].cards_bit_per_s) for at in used))
 
 
-def used_bit_per_s(host: Host, count: int) -> float:
-    """Return the rate of a host's first `count` cards, which the wire uses: networks that some host lacks are left out.
+def used_bit_per_s(host: Host, count: int) -> tuple[float, float]:
+    """Return the rates out and in of a host's first `count` cards, which the wire uses: networks that some host lacks are left out.
 
-    >>> host = Host(name="a", bandwidth_bit_per_s=3e9, cards_bit_per_s=(1e9, 2e9))
+    >>> host = Host(name="a", bandwidth_bit_per_s=(3e9, 6e9), cards_bit_per_s=(1e9, (2e9, 5e9)))
     >>> used_bit_per_s(host, 1), used_bit_per_s(host, 2)
-    (1000000000.0, 3000000000.0)
+    ((1000000000.0, 1000000000.0), (3000000000.0, 6000000000.0))
     """
     own = host.cards_bit_per_s
+    out, into = both(host.bandwidth_bit_per_s)
     if len(own) <= count:
-        return host.bandwidth_bit_per_s
-    return host.bandwidth_bit_per_s * sum(own[:count]) / sum(own)
+        return out, into
+    part = [
+        sum(both(card)[side] for card in own[:count]) / sum(both(card)[side] for card in own)
+        for side in (OUT, IN)
+    ]
+    return out * part[OUT], into * part[IN]
 
 
 def of_card(cluster: Cluster, card: int) -> Cluster:
@@ -257,7 +273,8 @@ def of_card(cluster: Cluster, card: int) -> Cluster:
 
 
 def raised(cluster: Cluster, least_bit_per_s: Mapping[str, float]) -> Cluster:
-    """Return the cluster with rates of hosts' links and trunks raised to at least these, by link name; rates count payload.
+    """Return the cluster with rates of hosts' links and trunks raised to at least these, by link name; rates count payload. What
+    one direction has carried raises both of a link with one rate.
 
     >>> from hocket.artefacts.cluster import Cluster, Host
     >>> one = Cluster(hosts=(Host(name="a", bandwidth_bit_per_s=1e8),))
@@ -266,8 +283,11 @@ def raised(cluster: Cluster, least_bit_per_s: Mapping[str, float]) -> Cluster:
     """
     goodput = 1.0 if cluster.bandwidth_bit_per_s else GOODPUT
 
-    def at_least(rate: float, *names: str) -> float:
-        return max(rate, *(least_bit_per_s.get(name, 0.0) / goodput for name in names))
+    def at_least(given: Directions, *names: str) -> Directions:
+        least = [least_bit_per_s.get(name, 0.0) / goodput for name in names]
+        if not isinstance(given, tuple):
+            return max(given, *least)
+        return directions(*map(max, given, least))
 
     hosts = (
         msgspec.structs.replace(
@@ -314,4 +334,4 @@ def trunk_name(rack: str, side: str) -> str:
 
 def trunk_names(cluster: Cluster) -> set[str]:
     """Return the names of all racks' trunks, both sides."""
-    return {trunk_name(rack.name, side) for rack in cluster.racks for side in ("out", "in")}
+    return {trunk_name(rack.name, side) for rack in cluster.racks for side in SIDES}

@@ -17,6 +17,9 @@ Positive = Annotated[int, Meta(ge=1, le=1 << 50)]
 Ranks = Annotated[int, Meta(ge=1, le=1 << 16)]
 """Number of ranks, whose own numbers have 16 bits."""
 
+Share = Annotated[int, Meta(ge=0, le=1 << 16)]
+"""Share, or a number of ranks where there may be none."""
+
 Small = Annotated[int, Meta(ge=-(1 << 31), lt=1 << 31)]
 """Place, index or priority."""
 

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from hocket.artefacts.chunks import CHUNK_BYTES
 from hocket.artefacts.learning import Check
-from hocket.artefacts.numbers import Amount, Factor, Ranks, Seconds, Small
+from hocket.artefacts.numbers import Amount, Factor, Ranks, Seconds, Share, Small
 from hocket.artefacts.promise import Word
 
 Codec = Literal["none", "f16", "bf16"]
@@ -37,10 +37,10 @@ class Rule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class AllReduce(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="all_reduce"):
-    """All-reduce: all ranks end with the mean. `sizes`: the numbers that the algorithm takes."""
+    """All-reduce: all ranks end with the mean. `sizes`: the numbers that the algorithm takes, such as the sizes of groups."""
 
     algorithm: str
-    sizes: tuple[Ranks, ...] = ()
+    sizes: tuple[Share, ...] = ()
 
 
 class Direct(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="direct"):

@@ -204,8 +204,21 @@ def _all_reduce(where: str, route: AllReduce, bucket: Bucket) -> Iterator[Findin
     if (takes == "nothing" and count) or (takes in ("base", "servers") and count != 1):
         yield Finding("route", f"{where}: `{route.algorithm}` takes {takes}, not {list(route.sizes)}")
         return
-    if takes == "sizes" and (sum(route.sizes) != len(bucket.order) or min(route.sizes, default=0) < 1):
+    if takes != "shares" and min(route.sizes, default=1) < 1:
+        yield Finding(
+            "route", f"{where}: `{route.algorithm}` takes {takes} from 1 on, not {list(route.sizes)}"
+        )
+        return
+    if takes == "sizes" and sum(route.sizes) != len(bucket.order):
         yield Finding("route", f"{where}: groups of {list(route.sizes)} for {len(bucket.order)} ranks")
+    n = len(bucket.order)
+    if takes == "shares" and not (
+        count == 2 * n and min(route.sizes) >= 0 and any(route.sizes[:n]) and any(route.sizes[n:])
+    ):
+        shares = (
+            f"shares {list(route.sizes)} for {n} ranks: it is one to collect of each, and then one to spread"
+        )
+        yield Finding("route", f"{where}: {shares}")
     if takes == "servers" and not 1 <= route.sizes[0] <= len(bucket.order):
         yield Finding("route", f"{where}: {route.sizes[0]} owners among {len(bucket.order)} ranks")
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from hocket.artefacts.cluster import Cluster, Directions, Host, Rack
+from hocket.artefacts.cluster import Cluster, Directions, Host, Rack, both
 from hocket.errors import ArtefactError
 
 TIME_S_MAX = 3600.0
@@ -96,10 +96,9 @@ def _matrix(
 def _pair(field: str, where: str, given: Directions | None) -> tuple[float, float] | None:
     if given is None:
         return None
-    out, back = given if isinstance(given, tuple | list) else (given, given)
-    for value in (out, back):
+    for value in both(given):
         _check(field, where, value)
-    return out, back
+    return both(given)
 
 
 def _check(field: str, where: str, value: float) -> None:

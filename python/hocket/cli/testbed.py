@@ -15,7 +15,7 @@ from rich.table import Table
 from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster
 from hocket.cli.shared.options import json_option
-from hocket.cli.shared.output import publish
+from hocket.cli.shared.output import publish, rate_text
 from hocket.errors import TestbedError, UsageError
 from hocket.tools.testbed import Testbed, example_cluster, keeper
 
@@ -118,6 +118,6 @@ def _show(*, as_json: bool) -> None:
         raise TestbedError("no testbed is up\nhint: hocket testbed up CLUSTER")
     table = Table("host", "rack", "address", "own link", "run something there")
     for host in state.hosts:
-        rate = f"{host.bandwidth_bit_per_s / 1e6:g} Mbit/s"
+        rate = rate_text(host.bandwidth_bit_per_s)
         table.add_row(host.name, host.rack, host.address, rate, " ".join(host.command) + " CMD")
     publish((table,), state, as_json=as_json)

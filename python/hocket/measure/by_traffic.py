@@ -11,7 +11,7 @@ from statistics import median
 
 import msgspec
 
-from hocket.artefacts.cluster import Cluster
+from hocket.artefacts.cluster import Cluster, Directions, both, directions
 from hocket.artefacts.network import network, pair_name, trunk_name
 
 CHANGED, SAME = 1.3, 1.1
@@ -82,7 +82,7 @@ def _trunk(rack: str) -> str:
 def _scaled(cluster: Cluster, factors: Mapping[str, float]) -> Cluster:
     hosts = tuple(
         msgspec.structs.replace(
-            host, bandwidth_bit_per_s=host.bandwidth_bit_per_s * factors.get(host.name, 1.0)
+            host, bandwidth_bit_per_s=_times(host.bandwidth_bit_per_s, factors.get(host.name, 1.0))
         )
         for host in cluster.hosts
     )
@@ -90,7 +90,7 @@ def _scaled(cluster: Cluster, factors: Mapping[str, float]) -> Cluster:
         rack
         if rack.uplink_bit_per_s is None
         else msgspec.structs.replace(
-            rack, uplink_bit_per_s=rack.uplink_bit_per_s * factors.get(_trunk(rack.name), 1.0)
+            rack, uplink_bit_per_s=_times(rack.uplink_bit_per_s, factors.get(_trunk(rack.name), 1.0))
         )
         for rack in cluster.racks
     )
@@ -100,6 +100,11 @@ def _scaled(cluster: Cluster, factors: Mapping[str, float]) -> Cluster:
         for i, row in enumerate(cluster.bandwidth_bit_per_s)
     )
     return msgspec.structs.replace(cluster, hosts=hosts, racks=racks, bandwidth_bit_per_s=paths)
+
+
+def _times(given: Directions, factor: float) -> Directions:
+    out, into = both(given)
+    return directions(out * factor, into * factor)
 
 
 def _changed(ratio: float) -> bool:

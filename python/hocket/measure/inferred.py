@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from hocket.artefacts.cluster import Cluster, Host, Rack
+from hocket.artefacts.cluster import Cluster, Host, Rack, both
 from hocket.artefacts.network import network
 from hocket.measure.rounds import tournament
 from hocket.measure.topology import fastest_pair, find_racks, host_rates, settle_capacities
@@ -54,7 +54,8 @@ def with_trunks(matrix: Matrix) -> Matrix:
         bandwidth_bit_per_s=tuple(tuple(rate or 1.0 for rate in row) for row in rates),
     )
     names = " and ".join(" ".join(matrix.hosts[host] for host in rack) for rack in racks)
-    known = sorted({f"{rate / 1e6:.0f}" for rate in trunks if rate is not None}, key=float)
+    rates_of = [rate for each in trunks if each is not None for rate in both(each)]
+    known = sorted({f"{rate / 1e6:.0f}" for rate in rates_of}, key=float)
     note = f"taken from the rates: {names} are racks behind trunks of {', '.join(known)} Mbit/s, which their pairs share"
     groups = tuple(map(tuple, racks))
     return replace(matrix, network=network(cluster), groups=groups, notes=(*matrix.notes, note))

@@ -23,7 +23,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from hocket import typed
-from hocket.artefacts.cluster import Cluster, Host, Rack
+from hocket.artefacts.cluster import Cluster, Directions, Host, Rack, both, directions
 from hocket.errors import UsageError
 from hocket.measure import certainty, streams, trains
 from hocket.measure.datagrams import TOKEN_BYTES, Trips
@@ -214,7 +214,7 @@ class _Everybody:
 
     def _trunks(
         self, racks: tuple[tuple[int, ...], ...], rates: list[list[float]]
-    ) -> tuple[list[float | None], list[list[float]], dict[Flow, float]]:
+    ) -> tuple[list[Directions | None], list[list[float]], dict[Flow, float]]:
         """Rates of trunks and of all pairs, and of simultaneous flows within racks, where these were measured."""
         if self._options.rates == "trains":
             trunks, settled = settle_capacities(rates, racks, self._alone(racks, rates))
@@ -288,8 +288,8 @@ def _cluster(
     hosts: Sequence[_Introduction],
     *,
     racks: tuple[tuple[int, ...], ...],
-    trunks: Sequence[float | None],
-    links: Sequence[float],
+    trunks: Sequence[Directions | None],
+    links: Sequence[Directions],
     latency_s: Sequence[Sequence[float]],
     precision: Sequence[Sequence[float]],
     rates: list[list[float]] | None,
@@ -305,13 +305,13 @@ def _cluster(
                 name=host.name,
                 rack=f"rack{place[index]}",
                 slots=host.slots,
-                bandwidth_bit_per_s=round(links[index]),
+                bandwidth_bit_per_s=_rounded(links[index]),
                 address=host.address,
             )
             for index, host in enumerate(hosts)
         ),
         racks=tuple(
-            Rack(name=f"rack{index}", uplink_bit_per_s=None if rate is None else round(rate))
+            Rack(name=f"rack{index}", uplink_bit_per_s=None if rate is None else _rounded(rate))
             for index, rate in enumerate(trunks)
         ),
         latency_s=tuple(tuple(round(each, 7) for each in row) for row in latency_s),
@@ -320,6 +320,10 @@ def _cluster(
         streams=several,
         measured_at=hosts[0].time,
     )
+
+
+def _rounded(rate: Directions) -> Directions:
+    return directions(*map(round, both(rate)))
 
 
 def _losses(trips: Mapping[Flow, Trips], names: Sequence[str]) -> str:

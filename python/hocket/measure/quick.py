@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 
 from hocket import _native
-from hocket.artefacts.cluster import Cluster, Host, Rack
+from hocket.artefacts.cluster import Cluster, Directions, Host, Rack, both, directions
 from hocket.artefacts.network import network
 from hocket.errors import RendezvousError
 from hocket.job.rendezvous import Job
@@ -109,13 +109,13 @@ def cluster_of(
     (['rack0', 'rack1', 'rack0', 'rack1'], [100000000.0, 100000000.0])
     """
     names = list(dict.fromkeys(ranks))
-    trunks: Sequence[float | None] = [None] * len(racks)
+    trunks: Sequence[Directions | None] = [None] * len(racks)
     if len(racks) > 1:
         trunks, _ = settle_capacities(rates, racks, alone)
     place = {host: f"rack{rack}" for rack, hosts in enumerate(racks) for host in hosts}
     mates = {host: hosts if len(hosts) > 1 else range(len(names)) for hosts in racks for host in hosts}
-    own = alike([_own_rate(rates, mates[at], at) for at in range(len(names))])
-    known = iter(alike([rate for rate in trunks if rate is not None]))
+    own = _alike([_own_rates(rates, mates[at], at) for at in range(len(names))])
+    known = iter(_alike([both(rate) for rate in trunks if rate is not None]))
     trunks = [None if rate is None else next(known) for rate in trunks]
     return Cluster(
         hosts=tuple(
@@ -174,20 +174,27 @@ def alike(rates: Sequence[float]) -> list[float]:
     return [level[rate] for rate in rates]
 
 
-def _own_rate(rates: Sequence[Sequence[float]], mates: Sequence[int], host: int) -> float:
-    """Rate of a host's own link in its slower direction: the third quartile of its flows. The slowest show others' links, the
-    fastest are mistakes.
+def _alike(rates: Sequence[tuple[float, float]]) -> list[Directions]:
+    """`alike` of links' rates out and in; one rate where the two are alike."""
+    level = alike([rate for pair in rates for rate in pair])
+    return [directions(*pair) for pair in zip(level[::2], level[1::2], strict=True)]
+
+
+def _own_rates(rates: Sequence[Sequence[float]], mates: Sequence[int], host: int) -> tuple[float, float]:
+    """Rates of a host's own link, out and in: the third quartile of its flows. The slowest show others' links, the fastest are
+    mistakes.
 
     >>> slow_out = [[0, 1e8, 1e8], [9e8, 0, 9e8], [9e8, 9e8, 0]]
-    >>> [_own_rate(slow_out, range(3), host) for host in range(3)]
-    [100000000.0, 900000000.0, 900000000.0]
+    >>> [_own_rates(slow_out, range(3), host) for host in (0, 1)]
+    [(100000000.0, 900000000.0), (900000000.0, 900000000.0)]
     """
     peers = [peer for peer in mates if peer != host]
     one_way = [rates[host][peer] for peer in peers], [rates[peer][host] for peer in peers]
     # Of two flows, the slower one may be slow for its other end.
-    return min(
+    out, into = (
         float(np.quantile(flows, 0.75, method="lower" if len(flows) > 2 else "higher")) for flows in one_way
     )
+    return out, into
 
 
 class Look:

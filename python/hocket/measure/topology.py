@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
+from hocket.artefacts.cluster import Directions, directions
+
 Matrix = Sequence[Sequence[float]]
 """Row: source host; column: destination host. Diagonals are ignored."""
 
@@ -31,6 +33,9 @@ LATENCY_GAP_S = 30e-6
 SHARED_BELOW = 0.8
 """Fraction of the sum of flows' rates alone below which simultaneous flows show that they share a trunk."""
 
+
+LOPSIDED = 0.9
+"""Ratio of a link's two directions from which they count as one rate, the slower: repeated measurements differ as much."""
 
 FILLED_BY_ONE = 1.15
 """Ratio to one flow alone below which simultaneous flows do not show that the trunk has more."""
@@ -59,7 +64,7 @@ def find_racks(bandwidth_bit_per_s: Matrix, latency_s: Matrix) -> tuple[tuple[in
 
 def settle_rates(
     rates: Matrix, racks: Racks, alone: Flows, at_once: Sequence[Flows]
-) -> tuple[list[float | None], list[list[float]]]:
+) -> tuple[list[Directions | None], list[list[float]]]:
     """Trunk rate of every rack (None: not shared), and the one-flow rates of all pairs of hosts.
 
     `rates` are from a tournament, where pairs that crossed a trunk in the same round shared it; `alone` has one flow
@@ -79,23 +84,24 @@ def settle_rates(
 
 def settle_capacities(
     rates: Matrix, racks: Racks, alone: Flows
-) -> tuple[list[float | None], list[list[float]]]:
+) -> tuple[list[Directions | None], list[list[float]]]:
     """Like `settle_rates`, but from capacities: the narrowest link of each path, whatever else uses it.
 
     Where the path between racks is narrower than its hosts' links, the narrow link is a trunk, which all pairs of the
     two racks share. A trunk wider than one host's link remains invisible.
     """
     likely = _without_contention(rates, racks, alone)
-    widest: list[float] = [0.0] * len(racks)
-    reached: list[float] = [0.0] * len(racks)
+    widest = [[0.0, 0.0] for _ in racks]
+    reached = [[0.0, 0.0] for _ in racks]
     place = {host: index for index, rack in enumerate(racks) for host in rack}
     for (source, destination), rate in alone.items():
         links = min(_fastest_out(rates, source), _fastest_in(rates, destination))
-        for rack in (place[source], place[destination]):
-            widest[rack] = max(widest[rack], rate)
-            reached[rack] = max(reached[rack], rate / links)
+        for side, rack in enumerate((place[source], place[destination])):
+            widest[rack][side] = max(widest[rack][side], rate)
+            reached[rack][side] = max(reached[rack][side], rate / links)
     trunks = [
-        rate if rate > 0 and part < SHARED_BELOW else None for rate, part in zip(widest, reached, strict=True)
+        in_short(*rate) if min(rate) > 0 and min(part) < SHARED_BELOW else None
+        for rate, part in zip(widest, reached, strict=True)
     ]
     hosts = range(len(rates))
     return trunks, [[likely[i][j] if place[i] != place[j] else rates[i][j] for j in hosts] for i in hosts]
@@ -129,18 +135,27 @@ def fastest_pair(rates: Matrix, first: Sequence[int], second: Sequence[int]) -> 
     )
 
 
-def host_rates(alone: Matrix, duplex: Flows) -> list[float]:
-    """Rate of every host's own link, each direction.
+def host_rates(alone: Matrix, duplex: Flows) -> list[Directions]:
+    """Rate of every host's own link, by direction where they differ.
 
-    It is the host's fastest flow in its slower direction, less the loss from sending and receiving at once, which the flows of
-    `duplex` show. Ranks always send as much as they receive, so they wait for the slower direction.
+    It is the host's fastest flow out and in, less the loss from sending and receiving at once, which the flows of `duplex` show.
     """
     rates = []
     for host in range(len(alone)):
-        fastest = min(_fastest_out(alone, host), _fastest_in(alone, host))
         kept = [rate / alone[i][j] for (i, j), rate in duplex.items() if host in (i, j)]
-        rates.append(fastest * min(1.0, max(kept, default=1.0)))
+        share = min(1.0, max(kept, default=1.0))
+        rates.append(in_short(share * _fastest_out(alone, host), share * _fastest_in(alone, host)))
     return rates
+
+
+def in_short(out: float, into: float) -> Directions:
+    """Return the rates of a link's directions; the slower one where measurements do not tell them apart.
+
+    >>> in_short(9.5e8, 1e9), in_short(2e7, 1e8)
+    (950000000.0, (20000000.0, 100000000.0))
+    """
+    slower = min(out, into)
+    return slower if slower >= LOPSIDED * max(out, into) else directions(out, into)
 
 
 def _without_contention(rates: Matrix, racks: Racks, alone: Flows) -> list[list[float]]:
@@ -153,25 +168,27 @@ def _without_contention(rates: Matrix, racks: Racks, alone: Flows) -> list[list[
     return likely
 
 
-def _trunk(rack: tuple[int, ...], alone: Matrix, at_once: Sequence[Flows]) -> float | None:
-    """The highest rate across the rack's boundary, in the slower direction; None if simultaneous flows lost nothing.
+def _trunk(rack: tuple[int, ...], alone: Matrix, at_once: Sequence[Flows]) -> Directions | None:
+    """The highest rates across the rack's boundary; None if simultaneous flows lost nothing in either direction.
 
-    If one flow alone came near this rate, it filled the trunk, and its undisturbed rate is the better measurement.
+    If one flow alone came near such a rate, it filled the trunk, and its undisturbed rate is the better measurement.
     """
-    best = []
+    best, shared = [], False
     for out in (True, False):
         rounds = [
             {(i, j): rate for (i, j), rate in flows.items() if (i in rack) == out and (j in rack) != out}
             for flows in at_once
         ]
         busy = [flows for flows in rounds if len(flows) > 1]
-        if any(sum(flows.values()) >= SHARED_BELOW * _expected(flows, alone) for flows in busy):
-            return None
+        lost = all(sum(flows.values()) < SHARED_BELOW * _expected(flows, alone) for flows in busy)
+        shared = shared or (lost and bool(busy))
         if busy:
             together = max(sum(flows.values()) for flows in busy)
             single = max(alone[i][j] for flows in busy for i, j in flows)
-            best.append(single if together < FILLED_BY_ONE * single else together)
-    return min(best, default=None)
+            best.append(single if lost and together < FILLED_BY_ONE * single else together)
+    if not shared:
+        return None
+    return in_short(*best) if len(best) > 1 else best[0]
 
 
 def _expected(flows: Flows, alone: Matrix) -> float:

@@ -56,6 +56,8 @@ def _owners(bucket: Bucket) -> int:
         return sum(owner.share > 0 for owner in route.owners)
     if isinstance(route, AllReduce) and route.algorithm == "parameter_server":
         return route.sizes[0]
+    if isinstance(route, AllReduce) and route.algorithm == "collect_spread":
+        return sum(share > 0 for share in route.sizes[: len(bucket.order)])
     return len(bucket.order) if isinstance(route, AllReduce) and route.algorithm == "direct" else 0
 
 

@@ -54,7 +54,8 @@ def contiguous_order(cluster: Cluster, world: int) -> tuple[int, ...]:
 
 
 def fast_first_order(cluster: Cluster, world: int) -> tuple[int, ...]:
-    """Ranks of the fastest hosts first, so that they are the owners; equally fast ones in the contiguous order.
+    """Ranks of the fastest hosts first, judged by the slower direction, so that they are the owners; equally fast ones in the
+    contiguous order.
 
     >>> from hocket.artefacts.cluster import Cluster, Host
     >>> hosts = tuple(Host(name=f"h{i}", bandwidth_bit_per_s=rate) for i, rate in enumerate([1e8, 1e9, 1e9]))
@@ -62,16 +63,16 @@ def fast_first_order(cluster: Cluster, world: int) -> tuple[int, ...]:
     (1, 2, 0)
     """
     rates = rates_bit_per_s(cluster, world)
-    return tuple(sorted(contiguous_order(cluster, world), key=lambda rank: -rates[rank]))
+    return tuple(sorted(contiguous_order(cluster, world), key=lambda rank: -min(rates[rank])))
 
 
-def rates_bit_per_s(cluster: Cluster, world: int) -> tuple[float, ...]:
-    """Rate of the cards that the job uses on each rank's host, by rank.
+def rates_bit_per_s(cluster: Cluster, world: int) -> tuple[tuple[float, float], ...]:
+    """Rates out and in of the cards that the job uses on each rank's host, by rank.
 
     >>> from hocket.artefacts.cluster import Cluster, Host
     >>> two = Host(name="a", bandwidth_bit_per_s=2e9, cards_bit_per_s=(1e9, 1e9))
     >>> rates_bit_per_s(Cluster(hosts=(two, Host(name="b", bandwidth_bit_per_s=1e9))), 2)
-    (1000000000.0, 1000000000.0)
+    ((1000000000.0, 1000000000.0), (1000000000.0, 1000000000.0))
     """
     places = placement(cluster, world)
     common = cards(cluster, places)

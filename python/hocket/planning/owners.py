@@ -1,14 +1,16 @@
-"""Owners of a bucket by a planner's rule, on any cluster."""
+"""Owners of a bucket by a planner's rule, and shares by rates, on any cluster."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 import msgspec
 
+from hocket import _native
 from hocket.artefacts.cluster import Cluster
-from hocket.artefacts.plan import Direct, Owned, Owner, OwnersRule, TwoLevel
+from hocket.artefacts.plan import AllReduce, Direct, Owned, Owner, OwnersRule, TwoLevel
 from hocket.artefacts.promise import EXACT
 from hocket.errors import UsageError
 from hocket.planning.order import level_sizes
@@ -38,8 +40,7 @@ def owners_by(rule: OwnersRule, like: Owned, members: int, cluster: Cluster, wor
             raise none
         via = TwoLevel(stations=stations) if stationed else Direct()
         return msgspec.structs.replace(like, owners=everyone, via=via)
-    question = replace(question_of(cluster, neutral_profile(), world, EXACT, None), admitted=OWNED)
-    solution = question.solved(0).solution
+    solution = _solution(cluster, world)
     wanted = len([each for each in like.owners if each.share]) / members
     found: list[tuple[float, Owned]] = []
     for proposal in solution.proposals:
@@ -55,3 +56,25 @@ def owners_by(rule: OwnersRule, like: Owned, members: int, cluster: Cluster, wor
     if not found:
         raise none
     return min(found, key=lambda each: each[0])[1]
+
+
+def collecting_by_rates(cluster: Cluster, order: Sequence[int]) -> AllReduce:
+    """Return members that collect and spread as the rates of their hosts allow, in that order of ranks; a ring where all are alike.
+
+    >>> from hocket.artefacts.cluster import Host
+    >>> hosts = (*(Host(name=name, bandwidth_bit_per_s=1e9) for name in "abc"), Host(name="d", bandwidth_bit_per_s=(2e8, 1e9)))
+    >>> collecting_by_rates(Cluster(hosts=hosts), (3, 0, 1, 2)).sizes
+    (60, 60, 60, 60, 0, 60, 60, 60)
+    """
+    for proposal in _solution(cluster, len(order)).proposals:
+        _, algorithm, shares, _ = proposal.exchange
+        if algorithm == "collect_spread":
+            sides = shares[: len(order)], shares[len(order) :]
+            return AllReduce(algorithm=algorithm, sizes=tuple(side[rank] for side in sides for rank in order))
+    return AllReduce(algorithm="ring")
+
+
+def _solution(cluster: Cluster, world: int) -> _native.PlanSolution:
+    """All proposals for the first `world` slots, owners among them."""
+    question = replace(question_of(cluster, neutral_profile(), world, EXACT, None), admitted=OWNED)
+    return question.solved(0).solution

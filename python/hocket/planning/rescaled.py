@@ -38,7 +38,7 @@ from hocket.planning.order import (
     placement,
     rack_blocks,
 )
-from hocket.planning.owners import owners_by
+from hocket.planning.owners import collecting_by_rates, owners_by
 from hocket.planning.routes import name
 from hocket.planning.solved import solved_orders
 from hocket.policy.algorithms import blocks
@@ -171,6 +171,9 @@ def _route(bucket: Bucket, order: tuple[int, ...], old: _Place, new: _Place) -> 
         raise UsageError(f"a bucket of the plan is `{name(route)}`: nobody knows that of {new.world}\n{HINT}")
     if route.algorithm == "parameter_server" and route.sizes[0] > new.world:
         raise _too_many(route.sizes[0], new.world)
+    if route.algorithm == "collect_spread":
+        assert new.cluster is not None  # noqa: S101  # the new cluster is known
+        return collecting_by_rates(new.cluster, order)
     if route.algorithm != "two_level":
         return route
     sizes, groups = route.sizes, bucket.rule.groups

@@ -67,6 +67,8 @@ def numbers(
             return (base,)
         case "parameter_server":
             return (len(group) if servers is None else servers,)
+        case "collect_spread":
+            return (1,) * 2 * len(group) if sizes is None else tuple(sizes)
     return ()
 
 

@@ -11,6 +11,8 @@ import click
 from rich.console import Console
 
 from hocket.artefacts import files
+from hocket.artefacts.cluster import Directions
+from hocket.artefacts.network import SIDES
 from hocket.errors import UsageError
 
 if TYPE_CHECKING:
@@ -63,7 +65,15 @@ def publish(shown: Iterable[Table | str], result: Any, *, as_json: bool, output:
         save(output, json_text(result))
 
 
-def rate_text(bit_per_s: float) -> str:
+def rate_text(given: Directions) -> str:
+    """Format a rate for people, or those out and in.
+
+    >>> rate_text(1e9), rate_text((2e7, 1e8))
+    ('1.00 Gbit/s', '20.0 Mbit/s out, 100.0 Mbit/s in')
+    """
+    if isinstance(given, tuple):
+        return ", ".join(f"{rate_text(rate)} {side}" for rate, side in zip(given, SIDES, strict=True))
+    bit_per_s = given
     if bit_per_s >= 1e9:
         return f"{bit_per_s / 1e9:.2f} Gbit/s"
     return f"{bit_per_s / 1e6:.1f} Mbit/s"

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from hocket.artefacts import files
-from hocket.artefacts.cluster import Cluster
+from hocket.artefacts.cluster import Cluster, both
 from hocket.artefacts.plan import Candidate, Plan
 from hocket.artefacts.profile import Profile
 from hocket.artefacts.promise import ROUNDED
@@ -242,9 +242,9 @@ def describe(cluster: Cluster) -> str:
     '4 hosts in 2 racks, 1000 Mbit/s a host, 100 Mbit/s between racks'
     """
     racks = {host.rack for host in cluster.hosts}
-    slowest = _megabits(min(host.bandwidth_bit_per_s for host in cluster.hosts))
+    slowest = _megabits(min(min(both(host.bandwidth_bit_per_s)) for host in cluster.hosts))
     words = f"{len(cluster.hosts)} hosts in {len(racks)} rack{'s' * (len(racks) > 1)}, {slowest} a host"
-    trunks = [rack.uplink_bit_per_s for rack in cluster.racks if rack.uplink_bit_per_s is not None]
+    trunks = [min(both(each.uplink_bit_per_s)) for each in cluster.racks if each.uplink_bit_per_s is not None]
     return f"{words}, {_megabits(min(trunks))} between racks" if trunks and len(racks) > 1 else words
 
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from hocket.artefacts.cluster import Cluster
+from hocket.artefacts.cluster import Cluster, both
 from hocket.artefacts.ways import ways
 from hocket.errors import TestbedError
 from hocket.job import emulated_links
@@ -146,9 +146,9 @@ class LoopbackEmulation:
         racks = rack_names(cluster)
         uplinks = {rack.name: rack.uplink_bit_per_s for rack in cluster.racks}
         # Links per host out and in, then uplinks per rack out and in.
-        rates = [host.bandwidth_bit_per_s for host in cluster.hosts for _ in range(2)]
+        rates = [rate for host in cluster.hosts for rate in both(host.bandwidth_bit_per_s)]
         first = len(rates)
-        rates += [uplinks.get(rack) or UNLIMITED_BIT_PER_S for rack in racks for _ in range(2)]
+        rates += [rate for rack in racks for rate in both(uplinks.get(rack) or UNLIMITED_BIT_PER_S)]
         self._uplinks_out = range(first, len(rates), 2)
         routes: dict[str, dict[str, tuple[int, ...]]] = {}
         for a, source in enumerate(cluster.hosts):

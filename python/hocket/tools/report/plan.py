@@ -109,7 +109,17 @@ def _algorithm(bucket: Bucket) -> str:
         case AllReduce(algorithm=algorithm, sizes=sizes):
             entry = BY_NAME[algorithm]
             numbers = ", ".join(map(str, sizes))
-            behind = {"nothing": "", "sizes": f" (groups of {numbers})", "base": f" (base {numbers})"}
+            half = len(sizes) // 2
+            sides = (
+                f"{verb} {' : '.join(map(str, part))}"
+                for verb, part in (("collecting", sizes[:half]), ("spreading", sizes[half:]))
+            )
+            behind = {
+                "nothing": "",
+                "sizes": f" (groups of {numbers})",
+                "base": f" (base {numbers})",
+                "shares": f" ({', '.join(sides)}; ranks {', '.join(map(str, bucket.order))})",
+            }
             return entry.title + behind.get(entry.takes, f" ({numbers} of them)")
         case Owned(owners=owners):
             return f"owners (ranks {', '.join(str(owner.rank) for owner in owners)})"

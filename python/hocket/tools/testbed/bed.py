@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from hocket.artefacts.cluster import Cluster
+from hocket.artefacts.cluster import Cluster, Directions
 from hocket.artefacts.ways import ways
 from hocket.errors import TestbedError, UsageError
 from hocket.tools.testbed import switched, wiring
@@ -111,8 +111,8 @@ class Testbed:
             bytes_of[rack] = (int(row[8]), int(row[0]))
         return bytes_of
 
-    def set_trunk(self, rack: str, bit_per_s: float) -> None:
-        """Set the rate of a rack's uplink in both directions. UsageError: it had none, or the testbed has latencies."""
+    def set_trunk(self, rack: str, bit_per_s: Directions) -> None:
+        """Set the rate of a rack's uplink, one or [out, in]. UsageError: it had none, or the testbed has latencies."""
         limited = {each.name for each in self.cluster.racks if each.uplink_bit_per_s is not None}
         if self._switch is not None or rack not in limited:
             raise UsageError(

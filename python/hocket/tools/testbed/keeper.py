@@ -17,7 +17,7 @@ import msgspec
 
 from hocket import typed
 from hocket.artefacts import files, writing
-from hocket.artefacts.cluster import Cluster
+from hocket.artefacts.cluster import Cluster, Directions
 from hocket.artefacts.decoding import MALFORMED
 from hocket.errors import Error, TestbedError
 from hocket.job.private import directory
@@ -33,7 +33,7 @@ class HostState(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     rack: str
     address: str
-    bandwidth_bit_per_s: float
+    bandwidth_bit_per_s: Directions
     command: tuple[str, ...]
 
 

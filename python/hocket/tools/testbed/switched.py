@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from hocket.artefacts.cluster import Cluster
-from hocket.artefacts.network import QUEUE_MS
+from hocket.artefacts.cluster import Cluster, both
+from hocket.artefacts.network import IN, OUT, QUEUE_MS
 from hocket.artefacts.ways import Way
 from hocket.errors import TestbedError
 from hocket.tools.testbed import wiring
@@ -43,10 +43,10 @@ def order(cluster: Cluster, ways: tuple[tuple[Way, ...], ...], pids: list[int]) 
     names = wiring.rack_names(cluster)
     uplinks = {rack.name: rack.uplink_bit_per_s for rack in cluster.racks}
     count = len(cluster.hosts)
-    links: list[float | None] = [host.bandwidth_bit_per_s / 8 for host in cluster.hosts]
+    links: list[float | None] = [both(host.bandwidth_bit_per_s)[IN] / 8 for host in cluster.hosts]
     for name in names:
         rate = uplinks.get(name)
-        links += [None if rate is None else rate / 8] * 2
+        links += [None, None] if rate is None else [each / 8 for each in both(rate)]
     found = []
     for a, source in enumerate(cluster.hosts):
         for b, destination in enumerate(cluster.hosts):
@@ -109,7 +109,7 @@ def host_lines(cluster: Cluster) -> tuple[tuple[tuple[str, ...], tuple[str, ...]
                 f"link set {INTERFACE} up",
                 "link set lo up",
             ),
-            (wiring.shape(INTERFACE, host.bandwidth_bit_per_s),),
+            (wiring.shape(INTERFACE, both(host.bandwidth_bit_per_s)[OUT]),),
         )
         for index, host in enumerate(cluster.hosts)
     )

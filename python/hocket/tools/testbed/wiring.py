@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hocket.artefacts.cluster import Cluster
-from hocket.artefacts.network import BURST_BYTES_MIN, QUEUE_MS, burst_bytes
+from hocket.artefacts.cluster import Cluster, Directions, both
+from hocket.artefacts.network import BURST_BYTES_MIN, QUEUE_MS, SIDES, burst_bytes
 from hocket.errors import TestbedError
 
 CARDS_MAX = 8
@@ -66,29 +66,29 @@ def wire(cluster: Cluster, pids: list[int]) -> Wiring:
         ]
         rate = uplinks.get(name)
         if rate is not None:
-            switch_tc += [shape(trunk(index), rate), shape(f"down{index}", rate)]
+            switch_tc += _trunk_shapes(index, rate)
     for card in range(1, _cards(cluster)):
         switch_ip += [f"link add card{card} type bridge", f"link set card{card} up"]
     hosts_ip, hosts_tc = [], []
     for index, host in enumerate(cluster.hosts):
-        rate, *more = host.cards_bit_per_s or (host.bandwidth_bit_per_s,)
+        (out, into), *more = map(both, host.cards_bit_per_s or (host.bandwidth_bit_per_s,))
         switch_ip += [
             f"link add host{index} type veth peer name eth0 netns {pids[index]}",
             f"link set host{index} master rack{names.index(host.rack)} up",
         ]
-        switch_tc.append(shape(f"host{index}", rate))
+        switch_tc.append(shape(f"host{index}", into))
         own_ip = [f"addr add {address(index)}/16 dev eth0", "link set eth0 up", "link set lo up"]
         own_tc = (
-            [shape("eth0", rate)] if host.flow_bit_per_s is None else lanes("eth0", rate, host.flow_bit_per_s)
+            [shape("eth0", out)] if host.flow_bit_per_s is None else lanes("eth0", out, host.flow_bit_per_s)
         )
-        for card, rate in enumerate(more, 1):
+        for card, (out, into) in enumerate(more, 1):
             switch_ip += [
                 f"link add host{index}card{card} type veth peer name eth{card} netns {pids[index]}",
                 f"link set host{index}card{card} master card{card} up",
             ]
-            switch_tc.append(shape(f"host{index}card{card}", rate))
+            switch_tc.append(shape(f"host{index}card{card}", into))
             own_ip += [f"addr add {address(index, card)}/16 dev eth{card}", f"link set eth{card} up"]
-            own_tc.append(shape(f"eth{card}", rate))
+            own_tc.append(shape(f"eth{card}", out))
         hosts_ip.append(tuple(own_ip))
         hosts_tc.append(tuple(own_tc))
     return Wiring(tuple(switch_ip), tuple(switch_tc), tuple(hosts_ip), tuple(hosts_tc))
@@ -97,14 +97,15 @@ def wire(cluster: Cluster, pids: list[int]) -> Wiring:
 def _cards(cluster: Cluster) -> int:
     """Return the largest number of cards of a host; TestbedError if a host's rates do not add up."""
     for host in cluster.hosts:
-        rates = host.cards_bit_per_s
-        if rates and (
-            len(rates) > CARDS_MAX or abs(sum(rates) / host.bandwidth_bit_per_s - 1) > CARDS_TOLERANCE
-        ):
-            raise TestbedError(
-                f"host {host.name}: {len(rates)} cards of {sum(rates):.3g} bit/s together, bandwidth_bit_per_s says "
-                f"{host.bandwidth_bit_per_s:.3g}\nhint: at most {CARDS_MAX} cards, and their sum is the host's rate"
-            )
+        cards = [both(card) for card in host.cards_bit_per_s]
+        for side, whole in enumerate(both(host.bandwidth_bit_per_s) if cards else ()):
+            together = sum(card[side] for card in cards)
+            if len(cards) > CARDS_MAX or abs(together / whole - 1) > CARDS_TOLERANCE:
+                raise TestbedError(
+                    f"host {host.name}: {len(cards)} cards of {together:.3g} bit/s {SIDES[side]} together, "
+                    f"bandwidth_bit_per_s says {whole:.3g}\n"
+                    f"hint: at most {CARDS_MAX} cards, and their sum is the host's rate"
+                )
     return max(len(host.cards_bit_per_s) for host in cluster.hosts)
 
 
@@ -119,11 +120,16 @@ def shape(interface: str, bit_per_s: float) -> str:
     return f"qdisc add dev {interface} root tbf rate {int(bit_per_s)}bit burst {burst} latency {QUEUE_MS}ms"
 
 
-def reshape(cluster: Cluster, rack: str, bit_per_s: float) -> tuple[str, ...]:
+def reshape(cluster: Cluster, rack: str, bit_per_s: Directions) -> tuple[str, ...]:
     """Return the lines that change the rate of a rack's uplink, which had one."""
     at = rack_names(cluster).index(rack)
-    ends = (trunk(at), f"down{at}")
-    return tuple(shape(end, bit_per_s).replace(" add ", " change ", 1) for end in ends)
+    return tuple(line.replace(" add ", " change ", 1) for line in _trunk_shapes(at, bit_per_s))
+
+
+def _trunk_shapes(index: int, bit_per_s: Directions) -> list[str]:
+    """Return the lines that limit a rack's uplink: out of the rack's bridge, and out of the core's into it."""
+    out, into = both(bit_per_s)
+    return [shape(trunk(index), out), shape(f"down{index}", into)]
 
 
 def lanes(interface: str, bit_per_s: float, flow_bit_per_s: float) -> list[str]:

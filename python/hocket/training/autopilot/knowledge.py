@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from hocket.artefacts.belief import Belief
-from hocket.artefacts.cluster import Cluster
+from hocket.artefacts.cluster import Cluster, Directions, both
 from hocket.artefacts.experience import Experience, Job, Trial
 from hocket.artefacts.gradient import Gradient
 from hocket.artefacts.lines import append
@@ -244,8 +244,8 @@ def described(cluster: Cluster) -> str:
     return f"{text}, trunks of {_megabits(trunks)}" if trunks and len(racks) > 1 else text
 
 
-def _megabits(rates_bit_per_s: Iterable[float]) -> str:
-    rates = sorted(rate / 1e6 for rate in rates_bit_per_s)
+def _megabits(rates_bit_per_s: Iterable[Directions]) -> str:
+    rates = sorted(rate / 1e6 for each in rates_bit_per_s for rate in both(each))
     low, high = f"{rates[0]:.0f}", f"{rates[-1]:.0f}"
     return f"{low} Mbit/s" if low == high else f"{low} to {high} Mbit/s"
 

@@ -1,0 +1,79 @@
+"""The rows of `python -m benches directions`: plans for hosts that are slow in one direction or both, beside the least time of any
+algorithm, in simulation and on the testbed with the ring and Gloo."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+from benches.directions.cases import SHARES, Case, homes, one_gradient, slow_hosts
+from benches.emulated import in_emulation
+from benches.row import Row
+from hocket.artefacts import files
+from hocket.artefacts.plan import Plan
+from hocket.planning.search import considered
+from hocket.tools.simulation.fidelity import predict
+from hocket.tools.simulation.shortlist import chosen
+
+BIT_PER_S = 100e6
+"""Rate of hosts that are not slow: processes of eight hosts on two cores fill such links."""
+
+SIMULATED_BYTES, MEASURED_BYTES = 25_000_000, 16_000_000
+TURNS = 3
+NEAR = 1.06
+"""Target: time over the bound (issue 42)."""
+
+
+def planned(case: Case, size_bytes: int) -> Plan:
+    """The plan that `hocket plan` chooses."""
+    profile = one_gradient(size_bytes, case.world)
+    return chosen(considered(case.cluster, profile, case.world), case.cluster, profile)
+
+
+def simulated(case: Case) -> Iterator[Row]:
+    """The plan's simulated time over the bound."""
+    plan = planned(case, SIMULATED_BYTES)
+    step_s = predict(plan, case.cluster, one_gradient(SIMULATED_BYTES, case.world)).step_s
+    ratio = step_s / case.bound_s(SIMULATED_BYTES)
+    yield Row(name=case.name, what=f"simulated over the bound: {plan.label}", value=ratio, target=NEAR)
+
+
+def measured(case: Case) -> Iterator[Row]:
+    """Times over the bound on the testbed; one row for each contender."""
+    plan = planned(case, MEASURED_BYTES)
+    with tempfile.TemporaryDirectory(prefix="hocket-bench-") as folder:
+        paths = Path(folder, "plan.json"), Path(folder, "cluster.toml")
+        files.write(paths[0], plan)
+        files.write(paths[1], case.cluster)
+        argv = [sys.executable, "-m", "benches.directions.rank", "--turns", str(TURNS)]
+        argv += ["--plan", str(paths[0]), "--cluster", str(paths[1])]
+        times_s = in_emulation(case.cluster, [host.name for host in case.cluster.hosts], argv)
+    bound_s = case.bound_s(MEASURED_BYTES)
+    for contender, each_s in times_s.items():
+        yield Row.over(
+            [one_s / bound_s for one_s in each_s],
+            name=case.name,
+            what=f"{contender} over the bound" + (f": {plan.label}" if contender == "plan" else ""),
+            target=NEAR if contender == "plan" else None,
+        )
+
+
+def _rows() -> dict[str, Callable[[], Iterator[Row]]]:
+    cases: dict[str, Case] = {"homes": homes()}
+    for way, whole in (("both", True), ("one", False)):
+        for world in (4, 8):
+            for share in SHARES:
+                for slow in (1, 2):
+                    name = f"{way}-{world}-{share:g}-{slow}"
+                    cases[name] = slow_hosts(world, BIT_PER_S, share, slow, whole=whole)
+    rows: dict[str, Callable[[], Iterator[Row]]] = {}
+    for name, case in cases.items():
+        rows[f"simulated-{name}"] = partial(simulated, case)
+        rows[name] = partial(measured, case)
+    return rows
+
+
+ROWS = _rows()
