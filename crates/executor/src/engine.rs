@@ -193,7 +193,7 @@ impl Engine {
             )));
         }
         refuse_spaces(program).map_err(wrong)?;
-        if let Some((one, other, _)) = peers.relays.beyond(ranks) {
+        if let Some((one, other)) = peers.relays.broken(program) {
             return Err(wrong(format!(
                 "rank {one} and rank {other} cannot reach each other, and the rank between them has no part in it"
             )));

@@ -4,6 +4,7 @@ use crate::error::Error;
 use crate::failure::Who;
 use crate::peer_table::PeerTable;
 use hocket_ids::{Member, Rank};
+use hocket_program::{Op, Program};
 use std::collections::{BTreeSet, HashMap};
 
 /// Pairs of members that have no link, the smaller one first: all members know the same.
@@ -64,12 +65,18 @@ impl Relays {
         if from < to { way } else { way.into_iter().rev().collect() }
     }
 
-    /// A pair among the first `ranks` between which another rank lies.
-    pub fn beyond(&self, ranks: usize) -> Option<(Rank, Rank, Vec<Rank>)> {
-        let inside = |rank: &Rank| rank.index() < ranks;
-        self.all()
-            .into_iter()
-            .find(|(one, other, way)| inside(one) && inside(other) && !way.iter().all(inside))
+    /// Two ranks that exchange a message in `program` by way of a rank that has no part in it, and so would not pass it on.
+    pub fn broken(&self, program: &Program) -> Option<(Rank, Rank)> {
+        let takes_part =
+            |rank: &Rank| program.ranks.get(rank.index()).is_some_and(|ops| !ops.nodes.is_empty());
+        self.0.iter().find_map(|(&(one, other), way)| {
+            let sends = |from: Rank, to: Rank| {
+                let nodes = program.ranks.get(from.index()).map_or(&[][..], |ops| &ops.nodes);
+                nodes.iter().any(|node| matches!(node.op, Op::Send { peer, .. } if peer == to))
+            };
+            let meets = sends(one, other) || sends(other, one);
+            (meets && !way.iter().all(takes_part)).then_some((one, other))
+        })
     }
 
     /// All pairs without a link, the lower rank first, and the ranks between them; ascending.
