@@ -193,6 +193,14 @@ impl Engine {
             )));
         }
         refuse_spaces(program).map_err(wrong)?;
+        if let Some((one, other)) = peers.relays.broken(program) {
+            return Err(wrong(format!(
+                "rank {one} and rank {other} cannot reach each other, and the rank between them has no part in it"
+            )));
+        }
+        let relayed =
+            (!peers.relays.is_empty()).then(|| program.relayed(|from, to| peers.relays.between(from, to)));
+        let program = relayed.as_ref().unwrap_or(program);
         let mut scratch = Vec::new();
         let mut regions = vec![Vec::new(); sets.len()];
         for (at, wanted) in own_bytes(program, rank).into_iter().enumerate() {
@@ -241,6 +249,11 @@ impl Engine {
         }
         let make = |number| Loaded::new(number, label.to_owned(), sending, loaded, bytes, scratch);
         add(&core, number, make).map_err(Error::Usage)
+    }
+
+    /// Pairs of ranks that have no link, the lower one first, and the ranks through which their messages go.
+    pub fn relays(&self) -> Vec<(Rank, Rank, Vec<Rank>)> {
+        self.core().peers.get().map(|peers| peers.relays.all()).unwrap_or_default()
     }
 
     /// A state buffer of a loaded program.

@@ -30,10 +30,12 @@ impl Core {
         if rank == self.own.rank {
             return Ok(());
         }
-        let known = self.peers.get().and_then(|peers| peers.get(rank));
-        let peer = known.ok_or_else(|| format!("the end of rank {rank}, which the job does not have"))?;
-        // The first one stays.
-        let _: Result<(), u8> = peer.exit_code.set(code);
+        let peers = self.peers.get().filter(|peers| peers.who(rank).is_some());
+        let peers = peers.ok_or_else(|| format!("the end of rank {rank}, which the job does not have"))?;
+        if let Some(peer) = peers.get(rank) {
+            // The first one stays.
+            let _: Result<(), u8> = peer.exit_code.set(code);
+        }
         Ok(())
     }
 
@@ -45,9 +47,11 @@ impl Core {
         } else if rank == self.own.rank {
             (self.own.clone(), None)
         } else {
-            let known = self.peers.get().and_then(|peers| peers.get(rank));
-            let peer = known.ok_or_else(|| format!("blamed rank {rank}, which the job does not have"))?;
-            (peer.who.clone(), peer.exit_code.get().copied())
+            let peers = self.peers.get();
+            let who = peers.and_then(|peers| peers.who(rank));
+            let who = who.ok_or_else(|| format!("blamed rank {rank}, which the job does not have"))?;
+            let peer = peers.and_then(|peers| peers.get(rank));
+            (who, peer.and_then(|peer| peer.exit_code.get().copied()))
         };
         let what = match why {
             Why::GaveUp if rank == from.who.rank => format!("{who} gave up: {text}"),

@@ -15,6 +15,7 @@ use crate::launch::{Begun, Launch};
 use crate::loaded::{Loaded, Sending, Set};
 use crate::peer::{Peer, Peers};
 use crate::peer_table::PeerTable;
+use crate::relays::Unlinked;
 use hocket_hostile::frames::{Random, frame};
 use hocket_ids::{Member, Rank, Tag};
 use hocket_program::{BufferKind, DType, Op, Program, RankBuilder, ReduceOp, Slice};
@@ -62,7 +63,11 @@ impl World {
         let table = PeerTable::before(Member(0)).next(members).unwrap();
         let link = || Arc::new(Framed::new(2, 1, false, Arc::clone(&bell)));
         let peer = |rank| Some(Peer { who: who(rank), link: link(), life: None, exit_code: OnceLock::new() });
-        assert!(core.peers.set(Peers::new(table, vec![None, peer(1), peer(2)])).is_ok());
+        assert!(
+            core.peers
+                .set(Peers::new(table, vec![None, peer(1), peer(2)], Unlinked::default()).unwrap())
+                .is_ok()
+        );
         let mut memory = Vec::new();
         for _ in 0..2 {
             let allocation = arena.allocate(ELEMENTS * 4).unwrap();

@@ -50,6 +50,7 @@ mod peer;
 mod peer_table;
 mod programs;
 pub mod readiness;
+mod relays;
 mod resume;
 mod sets;
 mod threads;

@@ -210,8 +210,15 @@ fn check_mesh(core: &Core) -> Result<&Peers, Error> {
 
 fn check_peer(core: &Core, rank: Rank, region: &Region) -> Result<(), Error> {
     let own = core.own.rank;
-    let peer = check_mesh(core)?.get(rank);
-    let peer = peer.ok_or_else(|| Error::Usage(format!("a message between rank {own} and rank {rank}")))?;
+    let peers = check_mesh(core)?;
+    let peer = peers.get(rank).ok_or_else(|| {
+        Error::Usage(match peers.who(rank).filter(|_| rank != own) {
+            Some(who) => format!(
+                "a message between rank {own} and {who}, which cannot reach each other: only collectives go through other ranks"
+            ),
+            None => format!("a message between rank {own} and rank {rank}"),
+        })
+    })?;
     if peer.link.has_left() {
         return Err(core.refused(peer.left(None, "")));
     }

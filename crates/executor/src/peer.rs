@@ -3,6 +3,7 @@
 use crate::error::Error;
 use crate::failure::{Failure, Location, Who};
 use crate::peer_table::PeerTable;
+use crate::relays::{Relays, Unlinked};
 use hocket_ids::Rank;
 use hocket_protocol::why::Why;
 use hocket_wire::life::Watch;
@@ -64,21 +65,31 @@ impl Peer {
 pub struct Peers {
     /// Their table.
     pub table: PeerTable,
+    /// Those between which there is no link.
+    pub unlinked: Unlinked,
+    /// What lies between them.
+    pub relays: Relays,
     by_rank: Vec<Option<Peer>>,
 }
 
 impl Peers {
-    /// By rank; `None` at our own place.
-    pub fn new(table: PeerTable, by_rank: Vec<Option<Peer>>) -> Self {
-        Self { table, by_rank }
+    /// By rank; `None` at our own place, and of ranks that we have no link to. [`Error::Mesh`]: two ranks are apart.
+    pub fn new(table: PeerTable, by_rank: Vec<Option<Peer>>, unlinked: Unlinked) -> Result<Self, Error> {
+        let relays = Relays::find(&unlinked, &table)?;
+        Ok(Self { table, unlinked, relays, by_rank })
     }
 
-    /// The peer of that rank; `None`: our own rank, or one that the epoch does not have.
+    /// The rank with its host; `None`: the epoch does not have it.
+    pub fn who(&self, rank: Rank) -> Option<Who> {
+        (rank.index() < self.table.world()).then(|| Who { rank, host: self.table.host_of(rank).to_owned() })
+    }
+
+    /// The peer of that rank; `None`: our own rank, one that we have no link to, or one that the epoch does not have.
     pub fn get(&self, rank: Rank) -> Option<&Peer> {
         self.by_rank.get(rank.index())?.as_ref()
     }
 
-    /// All ranks in order; `None` at our own place.
+    /// All ranks in order; `None` where [`Self::get`] has none.
     pub fn all(&self) -> impl Iterator<Item = Option<&Peer>> {
         self.by_rank.iter().map(Option::as_ref)
     }

@@ -127,7 +127,7 @@ impl Engine {
         let has_left = |rank: &Rank| known.get(rank.index()).is_some_and(|member| left.contains(member));
         let shut_out: Vec<_> = change.closed.iter().copied().filter(|rank| !has_left(rank)).collect();
         fence(peers, &shut_out, timeout)?;
-        let core = Arc::new(successor(&before, peers, table, &change));
+        let core = Arc::new(successor(&before, peers, table, &change)?);
         let (started, begin) = Threads::start(&core)?;
         before.retire();
         let entered =
@@ -184,7 +184,7 @@ fn fence(peers: &Peers, closed: &[Rank], timeout: Duration) -> Result<(), Error>
 }
 
 /// The core of the epoch of `table`, with links that stay.
-fn successor(before: &Core, peers: &Peers, table: PeerTable, change: &Change) -> Core {
+fn successor(before: &Core, peers: &Peers, table: PeerTable, change: &Change) -> Result<Core, Error> {
     let who = |rank: Rank| Who { rank, host: table.host_of(rank).to_owned() };
     let core = Core::new(who(table.own()), table.epoch(), before.lasting());
     let mut known: Vec<Option<Peer>> = (0..table.world()).map(|_| None).collect();
@@ -196,9 +196,9 @@ fn successor(before: &Core, peers: &Peers, table: PeerTable, change: &Change) ->
             exit_code: peer.exit_code.clone(),
         });
     }
-    let first = core.peers.set(Peers::new(table, known));
+    let first = core.peers.set(Peers::new(table, known, peers.unlinked.clone())?);
     debug_assert!(first.is_ok(), "a fresh core has no peers");
-    core
+    Ok(core)
 }
 
 /// Closes links that end, and marks the epoch on the others.

@@ -13,6 +13,7 @@ mod ops;
 mod owned;
 mod pack;
 pub mod passes;
+mod relay;
 mod resize;
 mod retain;
 mod space;

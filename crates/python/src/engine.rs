@@ -17,8 +17,10 @@ use hocket_protocol::liveness::Patience;
 use hocket_protocol::why::Why;
 use hocket_trace::{Bounds, Wanted};
 use hocket_wire::connection::Info;
+use hocket_wire::mesh::{Agree, Missed};
 use pyo3::prelude::*;
 use std::collections::HashMap;
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -118,13 +120,17 @@ impl Engine {
     /// in time, its `rank` one that left.
     ///
     /// `streams`: connections per pair of interfaces to each rank, of which both ends say the same number; default 1.
-    #[pyo3(signature = (peers, timeout_s, streams = None))]
+    /// `agree`, given to all ranks or none: tells all ranks which calls of this one were not answered, as (rank, why), and returns
+    /// those of all ranks, by caller. Ranks of which one can call the other are then connected by its call, and what programs send
+    /// between others goes through ranks that both reach (`relays`).
+    #[pyo3(signature = (peers, timeout_s, streams = None, agree = None))]
     fn connect(
         &self,
         py: Python<'_>,
         peers: Vec<(Vec<String>, String)>,
         timeout_s: f64,
         streams: Option<Vec<usize>>,
+        agree: Option<Py<PyAny>>,
     ) -> PyResult<()> {
         let timeout = duration(py, timeout_s)?;
         let streams = streams.unwrap_or_else(|| vec![1; peers.len()]);
@@ -142,8 +148,37 @@ impl Engine {
             let tcp = listeners.into_iter().map(parse).collect::<PyResult<Vec<SocketAddr>>>()?;
             addresses.push(Address { tcp, host, streams });
         }
-        py.detach(|| self.executor.connect(&addresses, timeout))
-            .map_err(|cause| raise(py, &cause.of(self.executor.rank())))
+        let mut raised = None;
+        let mut tell = agree.map(|agree| {
+            let raised = &mut raised;
+            move |missed: Vec<Missed>| {
+                let missed: Vec<_> = missed.into_iter().map(|(rank, why)| (rank.0, why)).collect();
+                let told =
+                    Python::attach(|py| agree.call1(py, (missed,))?.extract::<Vec<Vec<(u32, String)>>>(py));
+                let ranks =
+                    |all: Vec<(u32, String)>| all.into_iter().map(|(rank, why)| (Rank(rank), why)).collect();
+                told.map(|told| told.into_iter().map(ranks).collect()).map_err(|error| {
+                    let what = io::Error::other(error.to_string());
+                    *raised = Some(error);
+                    what
+                })
+            }
+        });
+        let agree = tell.as_mut().map(|tell| tell as Agree<'_>);
+        let connected = py.detach(|| self.executor.connect(&addresses, timeout, agree));
+        drop(tell);
+        match (connected, raised) {
+            (Ok(()), _) => Ok(()),
+            (Err(_), Some(raised)) => Err(raised),
+            (Err(cause), None) => Err(raise(py, &cause.of(self.executor.rank()))),
+        }
+    }
+
+    /// Pairs of ranks of which neither can call the other, the lower one first, each with the ranks between them.
+    #[getter]
+    fn relays(&self) -> Vec<(u32, u32, Vec<u32>)> {
+        let plain = |ranks: Vec<Rank>| ranks.into_iter().map(|rank| rank.0).collect();
+        self.executor.relays().into_iter().map(|(one, other, way)| (one.0, other.0, plain(way))).collect()
     }
 
     /// The epoch of members in force, from 1; 0 before `connect`.

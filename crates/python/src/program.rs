@@ -9,6 +9,7 @@ use hocket_program::{
 };
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// What all ranks do, immutable; passes give new programs. `str(program)` is its text form.
@@ -344,6 +345,18 @@ impl Program {
     /// is filled first. Nothing is promised of it.
     fn retained(&self, py: Python<'_>) -> Self {
         Self::from(py.detach(|| self.0.retained()))
+    }
+
+    /// With each message from one rank to another sent by way of others: `ways` are those of `Engine.relays`, each between two ranks,
+    /// the lower one first, and the ranks between them.
+    fn relayed(&self, py: Python<'_>, ways: Vec<(u32, u32, Vec<u32>)>) -> Self {
+        let ways: HashMap<_, _> = ways.into_iter().map(|(one, other, way)| ((one, other), way)).collect();
+        let between = |from: Rank, to: Rank| {
+            let way =
+                ways.get(&(from.0.min(to.0), from.0.max(to.0))).into_iter().flatten().map(|&rank| Rank(rank));
+            if from < to { way.collect() } else { way.rev().collect() }
+        };
+        Self::from(py.detach(|| self.0.relayed(between)))
     }
 
     /// The same for memory of each rank's device, of which what it binds is the host's twin: for each bound buffer there is one of

@@ -21,6 +21,7 @@ mod lanes;
 pub mod life;
 pub mod limits;
 pub mod link;
+mod meeting;
 pub mod memory;
 pub mod mesh;
 pub mod poll;

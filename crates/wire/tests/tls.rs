@@ -9,7 +9,7 @@ use hocket_wire::connection::tls::{Credentials, TlsStream};
 use hocket_wire::endpoint::{Endpoints, Options, Own};
 use hocket_wire::identity::{Address, Identity};
 use hocket_wire::memory::Arena;
-use hocket_wire::mesh::{Connections, Listener, MeshError};
+use hocket_wire::mesh::{Listener, Mesh, MeshError};
 use hocket_wire::poll::Waker;
 use hocket_wire::transports::ALL;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
@@ -25,10 +25,10 @@ fn identity(rank: u32, tls: bool) -> Identity {
     Identity { rank: Rank(rank), job: "tls".into(), secret: b"secret".to_vec(), tls, checksums: false }
 }
 
-type Mesh = Result<Vec<Connections>, MeshError>;
+type Met = Result<Mesh, MeshError>;
 
 /// The results of ranks 0 and 1 on two hosts, where rank 1 reaches rank 0 at `between`.
-fn meet(tls: [bool; 2], between: impl Fn(SocketAddr) -> SocketAddr) -> [Mesh; 2] {
+fn meet(tls: [bool; 2], between: impl Fn(SocketAddr) -> SocketAddr) -> [Met; 2] {
     let identities = [identity(0, tls[0]), identity(1, tls[1])];
     let [lower, higher] = identities
         .each_ref()
@@ -42,7 +42,7 @@ fn meet(tls: [bool; 2], between: impl Fn(SocketAddr) -> SocketAddr) -> [Mesh; 2]
             Options { wire, host, bind, ports: 0..=0, tls: true, elastic: None, emulated_links: None };
         let endpoints = &Endpoints::open(ALL, &options, &arena).unwrap();
         let shared = Own { arena: &arena, waker: &waker, life: None, endpoints };
-        listener.connect(own, &peers, &[Rank(1 - own.rank.0)], shared, TIMEOUT)
+        listener.connect(own, &peers, &[Rank(1 - own.rank.0)], shared, TIMEOUT, None)
     };
     thread::scope(|scope| {
         let other = scope.spawn(|| connect(higher, &identities[1]));
@@ -103,7 +103,7 @@ fn open_and_pass_on(caller: TcpStream, listener: TcpStream) {
 #[test]
 fn ranks_meet_through_a_carrier() {
     let [zero, one] = meet([true; 2], |listener| relay(listener, carry));
-    let stream = |mesh: Mesh| mesh.unwrap().remove(0).streams.remove(0);
+    let stream = |met: Met| met.unwrap().connections.remove(0).unwrap().streams.remove(0);
     let mut ends = [stream(zero), stream(one)];
     assert!(ends.iter().all(|end| matches!(end, Stream::Tls(_))));
     let said: Vec<u8> = (0..1_000_000u32).map(|at| (at % 251) as u8).collect();

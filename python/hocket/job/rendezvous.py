@@ -13,7 +13,7 @@ import os
 import secrets
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -43,6 +43,12 @@ from hocket.spellings import bounds_of
 log = logging.getLogger("hocket.job")
 
 SECRET_BYTES = 32
+Way = tuple[int, int, list[int]]
+"""Two ranks, the lower one first, and the ranks through which their messages go."""
+
+Missed = list[tuple[int, str]]
+"""Ranks that a rank called and that did not answer, and why."""
+
 LINGER_S = 5.0
 """Time that rank 0 keeps its store for ranks that have not left yet."""
 
@@ -85,6 +91,7 @@ class Job:
         clocks: by rank, the lowest rank that shares its monotonic clock.
         members: by rank, numbers that processes of an elastic job keep while ranks change: a founder's is its rank at the start.
         progress: what this rank does, for observers.
+        relays: returns pairs of ranks that cannot reach each other, and the ranks between them, as the engine has them.
         failing: what writes dumps when the job fails, if that is set.
     """
 
@@ -102,6 +109,7 @@ class Job:
     settings: Settings = field(repr=False)
     server: Server | None = field(default=None, repr=False)
     members: tuple[int, ...] = ()
+    relays: Callable[[], Sequence[Way]] = field(default=tuple, repr=False)
     progress: Progress = field(default_factory=Progress, repr=False)
     reports: Reports | None = field(default=None, repr=False)
 
@@ -160,14 +168,39 @@ class Job:
             peers = self.store.gather("engine", self.rank, self.world, mine, timeout_s)
             streams = peers[0][2][self.rank]
             connect_s = timeout_s if connect_timeout_s is None else connect_timeout_s
-            engine.connect([(where, host) for where, host, _ in peers], connect_s, streams)
+            engine.connect(
+                [(where, host) for where, host, _ in peers], connect_s, streams, self._agree(timeout_s)
+            )
         except BaseException:
             engine.close()
             raise
-        log.info("rank %d listens at %s, and is connected to all", self.rank, ", ".join(engine.addresses))
+        self.relays = lambda: engine.relays
+        log.info("rank %d listens at %s, and is connected", self.rank, ", ".join(engine.addresses))
+        if self.rank == 0:
+            self._tell_of_relays(engine)
         # Lost ranks of an elastic job have no place in the epoch in force; the others keep their numbers.
         self.progress.bytes_sent = lambda: dict(zip(engine.members, engine.bytes_sent(), strict=False))
         return engine
+
+    def _agree(self, timeout_s: float) -> Callable[[Missed], list[Missed]] | None:
+        """Return what tells all ranks which calls were not answered; None on one host, where all can call all."""
+        if len(set(self.hosts)) == 1:
+            return None
+
+        def agree(missed: Missed) -> list[Missed]:
+            everyone = self.store.gather("missed", self.rank, self.world, missed, timeout_s)
+            return [[(rank, why) for rank, why in each] for each in everyone]
+
+        return agree
+
+    def _tell_of_relays(self, engine: _native.Engine) -> None:
+        for one, other, way in engine.relays:
+            named = [f"rank {rank} on {self.hosts[rank]}" for rank in (one, other, *way)]
+            log.warning(
+                "hocket: %s and %s cannot reach each other: what they send goes through %s (docs/it-hangs.md, Ports)",
+                *named[:2],
+                " and ".join(named[2:]),
+            )
 
     def publish(self, generation: int = 0) -> None:
         """Report from now on how this rank gets on, where others may look. `generation`: see `LiveJob`. Errors: as `Reports`."""

@@ -81,7 +81,9 @@ def known_cluster(job: Job, engine: _native.Engine, given: Cluster | None) -> Cl
 
 
 def quick(job: Job, engine: _native.Engine) -> Cluster | None:
-    """Measure the current cluster, equal on all ranks, every one of which must call this; None for too few or too many hosts.
+    """Measure the current cluster, equal on all ranks, every one of which must call this.
+
+    None for too few or too many hosts, and where ranks cannot reach each other: no message of theirs shows a single path.
 
     Hosts are in the order of their first ranks, with one slot per rank.
 
@@ -89,7 +91,8 @@ def quick(job: Job, engine: _native.Engine) -> Cluster | None:
         PeerError: a rank died, or did not answer within the start's time-out.
         RendezvousError: a rank left.
     """
-    return Look(job, engine).cluster() if HOSTS_MIN <= len(set(job.hosts)) <= HOSTS_MAX else None
+    looks = HOSTS_MIN <= len(set(job.hosts)) <= HOSTS_MAX and not engine.relays
+    return Look(job, engine).cluster() if looks else None
 
 
 def cluster_of(

@@ -63,7 +63,7 @@ pub fn mesh_on(
         .zip(hosts)
         .map(|(engine, host)| Address { tcp: engine.addresses().to_vec(), host: (*host).into(), streams })
         .collect();
-    each(&engines, |_, engine| engine.connect(&addresses, TIMEOUT).unwrap());
+    each(&engines, |_, engine| engine.connect(&addresses, TIMEOUT, None).unwrap());
     engines
 }
 

@@ -26,7 +26,8 @@ def compiled(job: Job, determined_by: bytes, make: Callable[[], Sequence[Program
     """
     kept = Cache.of(job.settings)
     host = ranks_of_host(job)
-    all_of = cache.key(b"programs", _code(), determined_by)
+    relays = job.relays()
+    all_of = cache.key(b"programs", _code(), determined_by, repr(relays).encode())
     names = {rank: f"{all_of}-{rank}" for rank in host}
     found = read(kept.get(names[job.rank]))
     if found is not None:
@@ -35,7 +36,8 @@ def compiled(job: Job, determined_by: bytes, make: Callable[[], Sequence[Program
         found = read(kept.get(names[job.rank]))
         if found is not None:
             return found
-        made = list(make())
+        # A part of a program lacks what others pass on.
+        made = [each.relayed(relays) if relays else each for each in make()]
         if kept.bytes_max:
             for name, content in zip(names.values(), Program.parts_to_bytes(made, host), strict=True):
                 kept.put(name, content)

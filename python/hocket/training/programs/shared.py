@@ -124,6 +124,7 @@ class _Work:
         digest = hashlib.sha256(_digest(traces).encode())
         digest.update(msgspec.msgpack.encode([(each.gradients, each.priority) for each in self._buckets]))
         digest.update(str(self._context.number("chunk_bytes")).encode())
+        digest.update(repr(self._job.relays()).encode())
         return digest.hexdigest()
 
     def guards(self) -> list[Guard]:
@@ -160,6 +161,9 @@ class _Work:
         each_once = {id(trace): trace for trace in traces}
         places = {of: at for at, of in enumerate(each_once)}
         programs = [self._programs.compiled(trace).program for trace in each_once.values()]
+        # A part of a program lacks what others pass on.
+        if relays := self._job.relays():
+            programs = [each.relayed(relays) for each in programs]
         rows = [(places[id(trace)], dict(trace.draft.starts)) for trace in traces]
         parts = zip(host, Program.parts_to_bytes(programs, host), strict=True)
         return {rank: msgspec.msgpack.encode(Entry(own, rows)) for rank, own in parts}
