@@ -96,7 +96,10 @@ def run(bed: Testbed, host: str, command: str) -> str:
 
 
 def ranks(
-    bed: Testbed, script: Sequence[str], addresses: Mapping[str, str], settings: Mapping[str, str] | None = None
+    bed: Testbed,
+    script: Sequence[str],
+    addresses: Mapping[str, str],
+    settings: Mapping[str, str] | None = None,
 ) -> list[tuple[int, str, str]]:
     """By rank: exit code, output, errors."""
     secret = secrets.token_hex(32)
@@ -111,7 +114,13 @@ def ranks(
             "HOCKET_INTERFACE": addresses.get(host, bed.address(host)),
             **(settings or {}),
         }
-        command = ["env", *(f"{name}={value}" for name, value in variables.items()), sys.executable, "-c", *script]
+        command = [
+            "env",
+            *(f"{name}={value}" for name, value in variables.items()),
+            sys.executable,
+            "-c",
+            *script,
+        ]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         made.append(bed.popen(host, command, **pipes))
     said = [process.communicate(timeout=TIMEOUT_S) for process in made]
@@ -139,7 +148,10 @@ def test_two_that_cannot_reach_each_other_send_through_a_third(bed: Testbed, sil
     for one, other in ((0, 1), (1, 0), (0, 2), (2, 3), (3, 0)):
         wanted[one][other] = part
     assert [sent for _, sent in found] == wanted
-    assert "rank 1 on b and rank 2 on c cannot reach each other: what they send goes through rank 0 on a" in said[0][2]
+    assert (
+        "rank 1 on b and rank 2 on c cannot reach each other: what they send goes through rank 0 on a"
+        in said[0][2]
+    )
 
 
 def test_training_through_others_has_the_same_bits(bed: Testbed) -> None:

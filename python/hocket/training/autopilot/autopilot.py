@@ -46,9 +46,7 @@ PROFILED_RANKS = 16
 def useful(job: Job, *, asked: bool = False) -> bool:
     """Return whether a job can gain anything by another plan: it has a network, not too many hosts to look at it, and all ranks
     reach all. `asked`: a search or HOCKET_REORDER asks for one, whether jobs drive themselves or not."""
-    return (
-        (asked or job.settings.autopilot) and 1 < len(set(job.hosts)) <= HOSTS_MAX and not job.relays()
-    )
+    return (asked or job.settings.autopilot) and 1 < len(set(job.hosts)) <= HOSTS_MAX and not job.relays()
 
 
 class Autopilot(Duty):
