@@ -97,7 +97,6 @@ _ELASTIC = {
     HELPERS: HELPERS,
     JOIN: JOIN,
     GATES: "a plan or a policy whose layers wait at gates",
-    OWNERS: "owners that update (bucket {index})",
     LIBRARY: "a policy that calls {library}",
     SECOND: SECOND,
     AGAIN: AGAIN,

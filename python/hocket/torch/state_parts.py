@@ -89,6 +89,8 @@ class TorchParts:
 
     def unfit(self) -> str | None:
         """Return why the state cannot be given in parts, or None."""
+        if self._framework.division:
+            return "owners update parameters, and each rank has the optimizer's state of its parts alone"
         known = {id(each) for each in self._trained}
         optimizer = self._framework.optimizer
         for parameter, state in optimizer.state.items():

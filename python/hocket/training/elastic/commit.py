@@ -24,12 +24,15 @@ from hocket.refusals import AGAIN, ELASTIC, JOIN, refused
 from hocket.training.elastic.absent import gathered_without_the_absent, without_the_absent
 from hocket.training.elastic.giving import Giving
 from hocket.training.elastic.notice import Notice
+from hocket.training.elastic.owners import MembersOwners
 from hocket.training.elastic.standing import Standing
 from hocket.training.loop.loop import Loop, workers_of
 from hocket.training.memory.turns import is_synchronous
 from hocket.training.step.apart import Apart
 from hocket.training.step.commit import Commit
 from hocket.training.step.companion import MembersCompanion
+from hocket.training.step.owners import Owners
+from hocket.training.step.place import Place
 from hocket.training.step.step import Step
 
 log = logging.getLogger("hocket.elastic")
@@ -78,6 +81,12 @@ class Members(Commit):
     def left(self) -> bool:
         return self.standing.left
 
+    def owners(self, step: Step, place: Place) -> Owners:
+        standing = self.standing
+        known = getattr(standing, "owners", None)
+        standing.owners = MembersOwners(step, place, standing) if known is None else known.meet(place)
+        return standing.owners
+
     def begin(self, step: Step) -> None:
         super().begin(step)
         self.standing.begin(step, self.companion)
@@ -85,6 +94,7 @@ class Members(Commit):
     def met(self, holders: Sequence[int]) -> None:
         """Tell the script and the policies that all ranks have met. `holders`: ranks that were there before."""
         standing = self.standing
+        standing.owners.met()
         self._membership.met()
         self._loop.met(standing.everyone)
         self._tell(standing.counted, self.step.iteration)
@@ -115,6 +125,9 @@ class Members(Commit):
 
     def backward_began(self) -> None:
         # A parting may be left from a step that was not applied, such as one with non-finite gradients.
+        if self.standing.owners:
+            self.standing.owners.skipped()
+            self._part()
         self._tell_of_parting()
 
     def reduce(self, unmade: Sequence[str], *, waits: bool) -> list[LiveTurn]:  # noqa: ARG002  # it always does
@@ -145,11 +158,18 @@ class Members(Commit):
         self._membership.progress.stepped(
             self.step.iteration, ranks=len(numbers), samples=self._loop.step_stands()
         )
-        self._part()
+        if not self.standing.owners:
+            self._part()
+
+    def send_values(self) -> None:
+        self.standing.owners.send()
 
     def stepped(self) -> None:
         if self.standing.flushing:
             return
+        if self.standing.owners:
+            # Leaving ranks make this step, too, and hand over their parts.
+            self._part()
         local = alone = self.step.updates.local is not None
         alone = alone and not self._exchanged
         self._loop.alone, self._exchanged = alone, False
@@ -206,6 +226,7 @@ class Members(Commit):
             return
         if not set(standing.members) <= set(members):
             with contextlib.suppress(EpochError):
+                standing.owners.hand_over(members)
                 standing.meet_once_more()
             iteration = self.step.iteration
             if standing.everyone.rank not in members:

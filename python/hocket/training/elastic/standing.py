@@ -29,6 +29,7 @@ from hocket.training.elastic.absent import check_finished, without_the_absent
 from hocket.training.elastic.barrier import Barrier
 from hocket.training.elastic.followed import followed
 from hocket.training.elastic.kept import Kept
+from hocket.training.elastic.owners import MembersOwners
 from hocket.training.memory.turns import slots_for
 from hocket.training.step.apart import Apart
 from hocket.training.step.companion import MembersCompanion
@@ -45,6 +46,7 @@ class Standing:
         job: the same, as the members of the engine's epoch see it.
         members: these members, by their ranks when all met.
         counted: members whose gradients are in the last step.
+        owners: owners that update, if the plan has any, and their seconds.
         plan: plan of all that have met, in the epoch of policies in force: the remaining ranks go on with its buckets.
         meets: all meet newcomers when the last step that stands is applied, provided there still are any.
         missed: a part of this step was not launched, because the epoch of members had ended.
@@ -58,6 +60,7 @@ class Standing:
     members: tuple[int, ...]
     counted: tuple[int, ...]
     plan: Plan
+    owners: MembersOwners
 
     def __init__(self, membership: Membership, memory: Apart) -> None:
         self.meets = self.missed = self.flushing = self.left = False
@@ -138,6 +141,19 @@ class Standing:
         with without_the_absent(self._membership):
             self.step.engine.wait(self._barrier.enter(), self.job.settings.timeout_s, finished)
 
+    def patient(self) -> contextlib.AbstractContextManager[None]:
+        """Report ranks that do not come within: they count as lost, and EpochError is raised."""
+        return without_the_absent(self._membership)
+
+    def enter_barrier(self) -> int:
+        """Enter the barrier between two steps; return the program to wait for."""
+        return self._barrier.enter()
+
+    def some_have_finished(self) -> bool:
+        """Return whether a rank's script has ended with the last step."""
+        finished = tuple(self._membership.finished.items())
+        return any(rank in self.members and steps >= self.step.iteration for rank, steps in finished)
+
     def check_finished(self, iteration: int | None = None) -> None:
         """Raise PeerError if another rank no longer takes part in that step; None: the step under way."""
         iteration = self.step.iteration if iteration is None else iteration
@@ -179,6 +195,7 @@ class Standing:
             self.missed = False
             try:
                 self._load(epoch.number)
+                self.owners.begin()
             except EpochError:
                 continue
             self._settled = self._membership.committed
@@ -221,6 +238,7 @@ class Standing:
         try:
             with without_the_absent(self._membership):
                 self._wait_for_sums()
+                self.owners.give_means()
                 agreed = self._agreed()
                 self.meets = self._awaited or agreed != self._in_force
                 if step.agreement.votes.meet:
@@ -260,6 +278,8 @@ class Standing:
         self.step.agreement.decide()
         for turn in self._due:
             updates.readiness.applied(turn.arena)
+        if self._due:
+            self.owners.stands()
         # Other members wait until all gradients that were made are applied.
         planned = self._awaited or self.step.agreement.votes.members != self._in_force
         if planned and not updates.settled:
@@ -286,7 +306,7 @@ class Standing:
                     before.timer.worker_removed(rank)
         before.stop()
         self.job = job
-        step.source, compiled = followed(before, self.plan, job, epoch)
+        step.source, compiled = followed(before, self.plan, job, epoch, self.members)
         placed = self._memory.loaded(compiled, step.engine, f" of members' epoch {epoch}")
         self._kept.put(placed, step.engine, job.rank)
         if isinstance(step.agreement.votes, Votes):
@@ -294,4 +314,5 @@ class Standing:
         self._barrier.load(job.hosts)
         self._companion.load(job)
         step.loading.follow(placed)
+        self.owners.follow(placed, self.members)
         step.source.start_timer(())

@@ -11,6 +11,8 @@ from hocket.artefacts.plan import Plan
 from hocket.errors import PeerError, UsageError
 from hocket.job.rendezvous import Job
 from hocket.training.servers.served import PATIENCE_S
+from hocket.training.step.owners import Owners
+from hocket.training.step.place import Place
 
 if TYPE_CHECKING:
     from hocket.training.step.step import Step
@@ -49,6 +51,10 @@ class Commit:
     def job(self) -> Job:
         """Job of the ranks for which the programs in force were made."""
         return self.step.job
+
+    def owners(self, step: Step, place: Place) -> Owners:
+        """Return the owners of a step that begins at this place."""
+        return Owners(step.framework, place.engine, place.job, step.naming)
 
     def begin(self, step: Step) -> None:
         """Begin among ranks that have met, when the step has its votes and no buckets."""
@@ -103,6 +109,10 @@ class Commit:
         yield rounds
 
     def step_ended(self) -> None: ...
+
+    def send_values(self) -> None:
+        """Let owners send what the optimizer has updated."""
+        self.step.owners.stepped()
 
     def stepped(self) -> None:
         """Note that the optimizer has stepped."""
