@@ -1,4 +1,4 @@
-"""A training whose owners update, and whose ranks are lost and leave; and what a single process makes of the same steps."""
+"""A training in f64 whose owners update, and whose ranks are lost and leave; and what a single process makes of the same steps."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hocket.artefacts.gradient import Gradient
 from hocket.artefacts.plan import AllReduce, Owned, Owner, Plan
 from hocket.planning.buckets import buckets, plan_of
 from hocket.torch.distribute import distributed_of
-from tests.torch.elastic_scripts import STEPS, Fate, die_inside, digest_of, loss_of, made
+from tests.torch.elastic_scripts import BATCH, STEPS, WIDTH, Fate, die_inside, digest_of, made
 
 OPTIMIZERS: dict[str, Any] = {
     "momentum": lambda groups: torch.optim.SGD(groups, lr=0.05, momentum=0.9, weight_decay=0.01),
@@ -30,8 +30,13 @@ SKIPPED_STEP = 6
 
 
 def begun(kind: str) -> tuple[torch.nn.Module, torch.optim.Optimizer]:
-    model, _ = made()
+    model = made()[0].double()
     return model, OPTIMIZERS[kind](model.parameters())
+
+
+def loss_of(model: torch.nn.Module, member: int, step: int) -> torch.Tensor:
+    made_by = torch.Generator().manual_seed(1000 * member + step)
+    return model(torch.randn(BATCH, WIDTH, generator=made_by, dtype=torch.float64)).square().mean()
 
 
 def plan(model: torch.nn.Module, world: int, *, uneven: bool) -> Plan:
@@ -40,7 +45,7 @@ def plan(model: torch.nn.Module, world: int, *, uneven: bool) -> Plan:
     owned = Owned(
         owners=tuple(Owner(rank=rank, share=share) for rank, share in enumerate(shares) if share), update="owners"
     )
-    gradients = [Gradient(name, tuple(each.shape), "f32") for name, each in model.named_parameters()]
+    gradients = [Gradient(name, tuple(each.shape), "f64") for name, each in model.named_parameters()]
     ways = ((owned, gradients[4:]), (AllReduce(algorithm="ring"), gradients[3:4]), (owned, gradients[:3]))
     made = [
         msgspec.structs.replace(buckets([own], route, range(world), chunk_bytes=1024)[0], priority=at)
@@ -51,7 +56,10 @@ def plan(model: torch.nn.Module, world: int, *, uneven: bool) -> Plan:
 
 def state_of(state: dict[str, Any]) -> list[torch.Tensor]:
     return [
-        value for own in state["state"].values() for value in own.values() if isinstance(value, torch.Tensor) and value.dim()
+        value
+        for _, own in sorted(state["state"].items())
+        for _, value in sorted(own.items())
+        if isinstance(value, torch.Tensor)
     ]
 
 

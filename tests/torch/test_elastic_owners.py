@@ -32,7 +32,7 @@ def check(directory: Path, survivors: list[int], kind: str, *options: str) -> li
     for rank in survivors:
         for own, wanted in zip(torch.load(directory / f"{rank}.pt"), (values, state), strict=True):
             for one, other in zip(own, wanted, strict=True):
-                torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
+                torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
     return members
 
 

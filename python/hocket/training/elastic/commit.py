@@ -162,7 +162,7 @@ class Members(Commit):
             self._part()
 
     def send_values(self) -> None:
-        self.standing.owners.send()
+        self.standing.owners.send_values()
 
     def stepped(self) -> None:
         if self.standing.flushing:

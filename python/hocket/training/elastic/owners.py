@@ -173,7 +173,7 @@ class MembersOwners(Owners):
         if self._buckets:
             self.awaits_step = self._lacks = True
 
-    def send(self) -> None:
+    def send_values(self) -> None:
         """Exchange values when the optimizer has stepped. If a rank is lost meanwhile, the others go on from what they have."""
         self.awaits_step = False
         with self._between_steps():
@@ -192,7 +192,7 @@ class MembersOwners(Owners):
         if self.awaits_step:
             self.awaits_step = self._lacks = False
             if self.owes:
-                self.send()
+                self.send_values()
 
     def together(self, exchange: Callable[[], None]) -> None:
         """Make an exchange of all ranks between two steps. If a rank is lost in it, those that are left make it once more, unless
