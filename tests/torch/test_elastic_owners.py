@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import signal
 from pathlib import Path
 from random import Random
 
@@ -13,6 +14,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from tests.torch import elastic_owners_scripts as scripts  # noqa: E402  # needs torch
+from tests.torch import trainings  # noqa: E402
 from tests.torch.elastic_scripts import EDGES, LOST_IN  # noqa: E402
 from tests.torch.test_elastic import run  # noqa: E402
 
@@ -121,3 +123,27 @@ def test_ranks_that_leave_hand_over_what_they_own(leavers: tuple[str, ...], tmp_
     assert outcome.code == 0, output
     members = check(tmp_path, [rank for rank in range(4) if str(rank) not in {each[0] for each in leavers}], "AdamW")
     assert len(members[-1]) == 4 - len(leavers)
+
+
+def test_ranks_join_leave_and_are_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Broken: newcomers would own parts without the optimizer's state of them, or the others keep what nobody steps any more."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    training = trainings.Local(tmp_path, "ab", ("owners", "owners"), members_min=1, members_max=4)
+    try:
+        newcomers = [training.come("c", "owners"), training.come("a", "owners")]
+        training.trains_on(4)
+        os.kill(training.process("founder-1"), signal.SIGKILL)
+        training.trains_on(3)
+        training.leaves("founder-0")
+        training.trains_on(2)
+        newcomers.append(training.come("b", "owners"))
+        training.trains_on(3)
+        training.end()
+        assert [each.returncode for each in newcomers] == [0, 0, 0], training.said()
+        log = (tmp_path / "newcomer-0.log").read_text()
+        assert "each rank has the optimizer's state of its parts alone" in log
+    finally:
+        training.kill()
+    worlds = training.check()
+    assert worlds[0] == 2
+    assert worlds[-3:] == [3, 2, 3]

@@ -123,6 +123,8 @@ class Division:
         self._optimizer, self._trained = optimizer, trained
         self._divided: dict[int, Divided] = {}
         self._counted: Callable[[str, int], bool] | None = None
+        self._groups: list[tuple[dict[str, Any], list[torch.Tensor]]] = []
+        """Groups of the optimizer, and their parameters, while it steps parts."""
         self._installed = self._collecting = False
 
     def __bool__(self) -> bool:
@@ -187,7 +189,8 @@ class Division:
         return found
 
     def forget(self) -> None:
-        """Step whole parameters again."""
+        """Step whole parameters again, also where called within a step."""
+        self._put_groups_back()
         for each in self._divided.values():
             if each.parameter.grad is each.gradient:
                 each.parameter.grad = each.view
@@ -286,15 +289,19 @@ class Division:
         if not self._divided:
             return plain(*args, **kwargs)
         loss = optimizers.of_closure(args, kwargs)
-        groups = [(group, group["params"]) for group in self._optimizer.param_groups]
+        self._groups = [(group, group["params"]) for group in self._optimizer.param_groups]
         try:
-            for group, parameters in groups:
+            for group, parameters in self._groups:
                 group["params"] = [part for each in parameters for part in self.updated(each)]
             plain()
         finally:
-            for group, parameters in groups:
-                group["params"] = parameters
+            self._put_groups_back()
         return loss
+
+    def _put_groups_back(self) -> None:
+        for group, parameters in self._groups:
+            group["params"] = parameters
+        self._groups = []
 
     def _cut(self) -> None:
         """Divide the state of whole parameters among their parts."""

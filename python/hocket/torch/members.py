@@ -126,6 +126,8 @@ class Members:
                     asked=self._asked,
                     standing=None,
                 )
+                # Later newcomers get the job's plan from this rank, too.
+                self._asked = self._asked._replace(plan=found.standing.plan)
                 session, commit, loop = self._made(found.source, spans(), found)
                 share_states(session, commit, found, self._parts)
                 process.begin(steps=found.standing.steps)

@@ -90,12 +90,18 @@ class MembersOwners(Owners):
         self._held = self._wanted(self._job.rank, range(self._job.world))
         self.hold()
         self._framework.division.divide(self._sums, ranges(self._buckets, self._job.rank, self._ranges(self._held)))
+        if self._kept is not None:
+            # Gradients of the last step may still be there.
+            for bucket in self._buckets:
+                self.reduced(bucket)
         self._load(range(self._job.world))
 
     def release(self) -> None:
         """Keep this rank's state until all that meet have what they need of it."""
-        if self._buckets and self._kept is None:
-            self._kept = self._framework.division.shards(undivided=True)
+        if self._buckets:
+            if self._kept is None:
+                self._kept = self._framework.division.shards(undivided=True)
+            self._framework.division.forget()
 
     def met(self) -> None:
         """Note that training begins: all have what they need."""
