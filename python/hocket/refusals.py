@@ -8,6 +8,7 @@ from typing import Literal, get_args
 from hocket.errors import UsageError
 
 AGAIN = "a model that is distributed again"
+BESIDE_OWNERS = "owners that update, and other things that change the plan"
 BENCHMARKS = "a library in a benchmark"
 BUFFERS = "equal buffers"
 CLIPPING = "clipping"
@@ -119,6 +120,10 @@ REFUSED: dict[tuple[str, str], str] = {
         "an elastic job cannot have sparse gradients yet, and {variable} (bucket {index}) travels as rows: who "
         "has a part of them would be lost with a rank\n"
         "hint: sparse=False for its embedding, or a plan without rows; docs/elastic.md says what an elastic job can do"
+    ),
+    (ELASTIC, BESIDE_OWNERS): (
+        "an elastic job cannot have owners that update beside {what} yet: their parts would move while ranks may be lost\n"
+        "hint: leave one of them out; docs/elastic.md says what an elastic job can do"
     ),
     (ELASTIC, GIVEN): (
         "HOCKET_COORDINATOR, but the ranks of {whose} stay as they are: its collectives would wait for a lost one\n"

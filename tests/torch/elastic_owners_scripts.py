@@ -43,7 +43,8 @@ def plan(model: torch.nn.Module, world: int, *, uneven: bool) -> Plan:
     """Two buckets with owners, whose boundaries lie anywhere in parameters, and an all-reduced one."""
     shares = [1] * world if not uneven else [2, *[1] * (world - 2), 0]
     owned = Owned(
-        owners=tuple(Owner(rank=rank, share=share) for rank, share in enumerate(shares) if share), update="owners"
+        owners=tuple(Owner(rank=rank, share=share) for rank, share in enumerate(shares) if share),
+        update="owners",
     )
     gradients = [Gradient(name, tuple(each.shape), "f64") for name, each in model.named_parameters()]
     ways = ((owned, gradients[4:]), (AllReduce(algorithm="ring"), gradients[3:4]), (owned, gradients[:3]))
@@ -63,7 +64,9 @@ def state_of(state: dict[str, Any]) -> list[torch.Tensor]:
     ]
 
 
-def replayed(members: list[list[int]], kind: str, options: list[str]) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+def replayed(
+    members: list[list[int]], kind: str, options: list[str]
+) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
     """Parameters, and the optimizer's state, after a step of each of these sets of members, made by one process."""
     model, optimizer = begun(kind)
     for step, own in enumerate(members):
@@ -122,7 +125,9 @@ def at_values(owners: Any, fate: Fate) -> None:
     ):
         inner = getattr(owners, name)
 
-        def outer(*arguments: Any, inner: Any = inner, before: str = before, after: str | None = after) -> Any:
+        def outer(
+            *arguments: Any, inner: Any = inner, before: str = before, after: str | None = after
+        ) -> Any:
             fate.at(before)
             found = inner(*arguments)
             if after is not None:

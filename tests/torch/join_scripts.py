@@ -175,9 +175,7 @@ def common(model: torch.nn.Module) -> str:
 
 def owners_plan(model: torch.nn.Module, world: int) -> Plan:
     """Owners update all but the flag, whose gradient the script reads."""
-    flag, *layers = [
-        Gradient(name, tuple(each.shape), "f64") for name, each in model.named_parameters()
-    ]
+    flag, *layers = [Gradient(name, tuple(each.shape), "f64") for name, each in model.named_parameters()]
     owned = Owned(owners=tuple(Owner(rank=rank) for rank in range(world)), update="owners")
     ways = ((owned, layers[2:]), (owned, layers[:2]), (AllReduce(algorithm="ring"), [flag]))
     made = [buckets([own], route, range(world))[0] for route, own in ways]

@@ -54,7 +54,9 @@ def cases() -> list[tuple[str, str, str]]:
 
 
 @pytest.mark.parametrize(("kind", "hosts", "victim"), cases())
-def test_a_lost_owner_leaves_its_parts_to_its_second(kind: str, hosts: str, victim: str, tmp_path: Path) -> None:
+def test_a_lost_owner_leaves_its_parts_to_its_second(
+    kind: str, hosts: str, victim: str, tmp_path: Path
+) -> None:
     """Broken: a lost rank would take the optimizer's state of its parts with it, or another one would go on from another state."""
     outcome, output = run(tmp_path, list(hosts), kind, victim, script=SCRIPT)
     assert outcome.code == 0, output
@@ -64,11 +66,14 @@ def test_a_lost_owner_leaves_its_parts_to_its_second(kind: str, hosts: str, vict
     assert lost not in members[-1] or "ms after" in victim
 
 
-@pytest.mark.parametrize(("kind", "hosts", "options"), [
-    ("AdamW", "abcd", ()),
-    ("momentum", "aabb", (scripts.CLIPPED, scripts.SAVED)),
-    ("AdamW", "aabb", (scripts.UNEVEN, scripts.SKIPPED)),
-])
+@pytest.mark.parametrize(
+    ("kind", "hosts", "options"),
+    [
+        ("AdamW", "abcd", ()),
+        ("momentum", "aabb", (scripts.CLIPPED, scripts.SAVED)),
+        ("AdamW", "aabb", (scripts.UNEVEN, scripts.SKIPPED)),
+    ],
+)
 def test_owners_are_lost_one_after_the_other_until_one_is_left(
     kind: str, hosts: str, options: tuple[str, ...], tmp_path: Path
 ) -> None:
@@ -81,30 +86,45 @@ def test_owners_are_lost_one_after_the_other_until_one_is_left(
     assert members[-1] == [2]
 
 
-@pytest.mark.parametrize("victims", [
-    ("1:5:clips", "2:8:reduced"),
-    ("0:5:reduced", "2:8:optimizer"),
-    ("2:4:values", "0:6:forward"),
-])
-def test_norms_of_what_a_lost_owner_had_are_those_of_its_second(victims: tuple[str, ...], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "victims",
+    [
+        ("1:5:clips", "2:8:reduced"),
+        ("0:5:reduced", "2:8:optimizer"),
+        ("2:4:values", "0:6:forward"),
+    ],
+)
+def test_norms_of_what_a_lost_owner_had_are_those_of_its_second(
+    victims: tuple[str, ...], tmp_path: Path
+) -> None:
     """Broken: ranks that are left would clip by another norm than that of all gradients, or wait for one that has it."""
     options = (scripts.CLIPPED, scripts.SAVED)
     outcome, output = run(tmp_path, list("abca"), "AdamW", *options, *victims, script=SCRIPT)
     assert outcome.code == 0, output
-    check(tmp_path, [rank for rank in range(4) if str(rank) not in {each[0] for each in victims}], "AdamW", *options)
+    check(
+        tmp_path,
+        [rank for rank in range(4) if str(rank) not in {each[0] for each in victims}],
+        "AdamW",
+        *options,
+    )
 
 
-@pytest.mark.parametrize("victims", [
-    ("1:5:launched", "3:5:launched"),
-    ("1:5:forward", "3:5:moves"),
-    ("0:5:values", "2:5:settles"),
-    ("2:5:entered", "0:5:settled"),
-])
+@pytest.mark.parametrize(
+    "victims",
+    [
+        ("1:5:launched", "3:5:launched"),
+        ("1:5:forward", "3:5:moves"),
+        ("0:5:values", "2:5:settles"),
+        ("2:5:entered", "0:5:settled"),
+    ],
+)
 def test_ranks_that_share_no_part_may_be_lost_at_once(victims: tuple[str, ...], tmp_path: Path) -> None:
     """Broken: a loss while parts find new owners would leave some without one, or with state of another step."""
     outcome, output = run(tmp_path, list("abcd"), "AdamW", *victims, script=SCRIPT)
     assert outcome.code == 0, output
-    members = check(tmp_path, [rank for rank in range(4) if str(rank) not in {each[0] for each in victims}], "AdamW")
+    members = check(
+        tmp_path, [rank for rank in range(4) if str(rank) not in {each[0] for each in victims}], "AdamW"
+    )
     assert len(members[-1]) == 2
 
 
@@ -116,12 +136,21 @@ def test_an_owner_and_its_second_that_are_lost_at_once_end_the_job_by_their_name
     assert "hint: go on from a checkpoint" in output
 
 
-@pytest.mark.parametrize("leavers", [("1:5:forward leaves",), ("1:5:forward leaves", "2:5:forward leaves"), ("0:5:backward leaves", "2:8:values")])
+@pytest.mark.parametrize(
+    "leavers",
+    [
+        ("1:5:forward leaves",),
+        ("1:5:forward leaves", "2:5:forward leaves"),
+        ("0:5:backward leaves", "2:8:values"),
+    ],
+)
 def test_ranks_that_leave_hand_over_what_they_own(leavers: tuple[str, ...], tmp_path: Path) -> None:
-    """Broken: whoever leaves in order would take optimizer state with it, or two that leave at once what they have for one another."""
+    """Broken: whoever leaves in order would take optimizer state with it, or two at once what they have for one another."""
     outcome, output = run(tmp_path, list("abcd"), "AdamW", *leavers, script=SCRIPT)
     assert outcome.code == 0, output
-    members = check(tmp_path, [rank for rank in range(4) if str(rank) not in {each[0] for each in leavers}], "AdamW")
+    members = check(
+        tmp_path, [rank for rank in range(4) if str(rank) not in {each[0] for each in leavers}], "AdamW"
+    )
     assert len(members[-1]) == 4 - len(leavers)
 
 

@@ -113,7 +113,9 @@ def test_parts_of_owners_go_to_their_seconds_whoever_is_lost_first(
             check_elastic(kept)
             assert len(programs(by_replicas(kept))) == len(kept.buckets)
             parts = [(alive[each.ranks[each.at]], each.start, each.stop) for each in portions(kept)]
-            assert covering(parts) == covering([(each.holders(alive)[0], each.start, each.stop) for each in own])
+            assert covering(parts) == covering(
+                [(each.holders(alive)[0], each.start, each.stop) for each in own]
+            )
 
 
 def by_replicas(plan: Plan) -> Plan:
@@ -121,7 +123,9 @@ def by_replicas(plan: Plan) -> Plan:
     return replace(
         plan,
         buckets=tuple(
-            replace(each, route=replace(each.route, update="replicas")) if isinstance(each.route, Owned) else each
+            replace(each, route=replace(each.route, update="replicas"))
+            if isinstance(each.route, Owned)
+            else each
             for each in plan.buckets
         ),
     )
@@ -129,7 +133,9 @@ def by_replicas(plan: Plan) -> Plan:
 
 def covering(parts: list[tuple[int, int, int]]) -> list[int]:
     """By element: its owner."""
-    return [owner for owner, start, stop in sorted(parts, key=lambda each: each[1]) for _ in range(start, stop)]
+    return [
+        owner for owner, start, stop in sorted(parts, key=lambda each: each[1]) for _ in range(start, stop)
+    ]
 
 
 def test_neighbours_are_on_different_hosts_where_they_can_be() -> None:

@@ -19,7 +19,7 @@ from hocket.planning.routes import by, members
 
 
 class Portion(NamedTuple):
-    """Elements of a bucket that one rank owned when all ranks met. `ranks`: the bucket's, in their order; `at`: the owner's place."""
+    """Elements of a bucket that one rank owned when all ranks met. `ranks`: the bucket's, in order; `at`: the owner's place."""
 
     bucket: int
     start: int
@@ -112,7 +112,9 @@ def among(bucket: Bucket, alive: Sequence[int], hosts: Sequence[str]) -> Bucket:
     order = tuple(alive.index(rank) for rank in bucket.order if rank in alive)
     owners = tuple(Owner(rank=rank, share=share) for rank in order if (share := shares[alive[rank]]))
     return msgspec.structs.replace(
-        bucket, route=msgspec.structs.replace(route, owners=owners, via=_via(route, order, hosts)), order=order
+        bucket,
+        route=msgspec.structs.replace(route, owners=owners, via=_via(route, order, hosts)),
+        order=order,
     )
 
 
@@ -123,7 +125,9 @@ def anew(bucket: Bucket, hosts: Sequence[str]) -> Bucket:
     order = tuple(range(len(hosts)))
     owners = tuple(Owner(rank=rank) for rank in order)
     return msgspec.structs.replace(
-        bucket, route=msgspec.structs.replace(route, owners=owners, via=_via(route, order, hosts)), order=order
+        bucket,
+        route=msgspec.structs.replace(route, owners=owners, via=_via(route, order, hosts)),
+        order=order,
     )
 
 

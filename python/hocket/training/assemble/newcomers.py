@@ -164,7 +164,11 @@ def met(
         process=process,
         settings=dataclasses.replace(settings, search=now.search),
         holders=holders,
-        held=0 if now.plan is not None and any(map(updates, now.plan.buckets)) else parts.arrays if current else None,
+        held=0
+        if now.plan is not None and any(map(updates, now.plan.buckets))
+        else parts.arrays
+        if current
+        else None,
         begin=now.begin,
         local=now.local,
     )

@@ -14,19 +14,16 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from hocket import _native
-from hocket.artefacts.dtypes import ITEM_BYTES
-from hocket.artefacts.plan import AllReduce
 from hocket.errors import EpochError, PeerError
-from hocket.planning.compile import all_reduce_program
 from hocket.planning.copies import Copy, copies_program
 from hocket.planning.seconds import Portion, on_one_host, portions
+from hocket.training.elastic.moving import Move, Ranks, Table, covering, packed, unpacked
 from hocket.training.memory.buckets import LoadedBucket
 from hocket.training.memory.device import staged
 from hocket.training.memory.shards import Held, Range, Shard, State, ranges, within
@@ -82,14 +79,16 @@ class MembersOwners(Owners):
         together = on_one_host(plan, everyone.hosts)
         if together and everyone.rank == 0:
             log.warning(
-                "%d of the %d parts that owners update have both owners on one host: if it is lost, so is their optimizer state, and "
-                "the job ends",
+                "%d of the %d parts that owners update have both owners on one host: if that is lost, so is their optimizer state, "
+                "and the job ends",
                 len(together),
                 len(self._portions),
             )
         self._held = self._wanted(self._job.rank, range(self._job.world))
         self.hold()
-        self._framework.division.divide(self._sums, ranges(self._buckets, self._job.rank, self._ranges(self._held)))
+        self._framework.division.divide(
+            self._sums, ranges(self._buckets, self._job.rank, self._ranges(self._held))
+        )
         if self._kept is not None:
             # Gradients of the last step may still be there.
             for bucket in self._buckets:
@@ -118,12 +117,13 @@ class MembersOwners(Owners):
     def _load(self, members: Sequence[int]) -> None:
         """Load the programs beside those of buckets, at the same position on all ranks."""
         self._members, world = tuple(members), len(members)
+        self._ranks = Ranks(self._engine, self._rank, world, self._wait)
         self._copies = [each for bucket in self._buckets for each in self._loaded_copies(bucket)]
-        self._counter = self._table(1, "max", "exchanges of owners")
-        self._inventory = self._table(world * len(self._portions) + 1, "max", "parts of owners")
-        self._sizes = self._table(world * len(self._portions), "max", "sizes of parts of owners")
+        self._counter = Table(self._ranks, 1, "max", "exchanges of owners")
+        self._inventory = Table(self._ranks, world * len(self._portions) + 1, "max", "parts of owners")
+        self._sizes = Table(self._ranks, world * len(self._portions), "max", "sizes of parts of owners")
         # As many as there were at first: the same numbers give the same bits then, whoever adds them up.
-        self._norms_table = self._table(self._standing.everyone.world, "sum", "norms")
+        self._norms_table = Table(self._ranks, self._standing.everyone.world, "sum", "norms")
         own = [number for number, each in enumerate(self._portions) if self._owner(each) == self._rank]
         counted = {(name, start) for number in own for name, start, _ in self._pieces(number)}
         self._framework.division.count(lambda name, start: (name, start) in counted)
@@ -161,9 +161,6 @@ class MembersOwners(Owners):
                 priority=launch.compiled.priority,
                 label=f"means of bucket {launch.number} for second owners",
             )
-
-    def _table(self, elements: int, op: str, label: str) -> Table:
-        return Table(self._engine, len(self._members), elements, op, label)
 
     # A step.
 
@@ -240,7 +237,7 @@ class MembersOwners(Owners):
             return
         self.owes = True
         with self._standing.patient():
-            (reached,) = self._told(self._counter, [self._made])
+            (reached,) = self._counter.told([self._made])
             self._reached = int(reached)
             if not self.awaits_step:
                 self.settle()
@@ -252,8 +249,8 @@ class MembersOwners(Owners):
                 self.settle(alive)
 
     def settle(self, alive: Collection[int] | None = None) -> None:
-        """Let each part have its owner and its second among the ranks that stay (`alive`; None: all that are left), and each rank all
-        values. All ranks call it, when they have stepped.
+        """Let each part have its owner and its second among the ranks that stay (`alive`; None: all that are left), and each rank
+        all values. All ranks call it, when they have stepped.
 
         EpochError: the epoch has ended. PeerError: nobody is left who has a part.
         """
@@ -261,7 +258,7 @@ class MembersOwners(Owners):
         mine = np.zeros(len(members) * count + 1)
         mine[[self._rank * count + each for each in self._held]] = 1
         mine[-1] = self._lacks
-        *flat, lacks = self._told(self._inventory, mine)
+        *flat, lacks = self._inventory.told(mine)
         have = np.array(flat, bool).reshape(len(members), count)
         self._check_none_is_lost(have)
         # Those that stay have a part from whoever has it: its owner, if that has.
@@ -295,7 +292,12 @@ class MembersOwners(Owners):
             rank for rank in range(everyone.world) if rank not in self._members
         ]
         named = " and ".join(f"rank {rank} on {everyone.hosts[rank]}" for rank in gone)
-        names = [name for number, each in enumerate(self._portions) if each in lost for name, *_ in self._pieces(number)]
+        names = [
+            name
+            for number, each in enumerate(self._portions)
+            if each in lost
+            for name, *_ in self._pieces(number)
+        ]
         some = ", ".join(f"`{name}`" for name in list(dict.fromkeys(names))[:3])
         raise PeerError(
             f"{named}, which are lost, were the only owners of elements {lost[0].start} to {lost[0].stop} of bucket "
@@ -314,7 +316,7 @@ class MembersOwners(Owners):
         def exchange() -> None:
             mine = np.zeros(self._standing.everyone.world)
             mine[self._rank] = own()
-            found[:] = self._told(self._norms_table, mine)
+            found[:] = self._norms_table.told(mine)
 
         self.together(exchange)
         return found
@@ -345,8 +347,10 @@ class MembersOwners(Owners):
             return
         job, division = self._job, self._framework.division
         mine = list(self._kept or ())
-        packed = [self._packed([each]) for each in mine]
-        told = [[each.name, each.start, each.stop, len(data)] for each, data in zip(mine, packed, strict=True)]
+        own_bytes = [packed(self._framework, [each]) for each in mine]
+        told = [
+            [each.name, each.start, each.stop, len(data)] for each, data in zip(mine, own_bytes, strict=True)
+        ]
         everyones = job.store.gather("owners/shards", job.rank, job.world, told, job.settings.start_timeout_s)
         sources = {
             (rank, at): (name, start, stop, size)
@@ -356,14 +360,16 @@ class MembersOwners(Owners):
         moves = [
             (source, rank, at)
             for rank in range(job.world)
-            for source, at in _covering(self._steps(rank, sources.values()), sources, rank, job.hosts)
+            for source, at in covering(self._steps(rank, sources.values()), sources, rank, job.hosts)
         ]
         others = [move for move in moves if move[0] != move[1]]
-        came = self._sent(others, {at: data for at, data in enumerate(packed)}, [sources[a, c][3] for a, _, c in others])
+        came = self._ranks.sent(others, dict(enumerate(own_bytes)), [sources[a, c][3] for a, _, c in others])
         own = [mine[at] for source, rank, at in moves if source == rank == job.rank]
-        division.put([*own, *(each for data in came for each in self._unpacked(data))])
+        division.put([*own, *(each for data in came for each in unpacked(self._framework, data))])
 
-    def _steps(self, rank: int, known: Iterable[tuple[str, int, int, int]]) -> dict[str, list[tuple[int, int]]]:
+    def _steps(
+        self, rank: int, known: Iterable[tuple[str, int, int, int]]
+    ) -> dict[str, list[tuple[int, int]]]:
         """Return what a rank steps: parts of parameters that are divided, and all of others whose state is known."""
         held = self._ranges(self._wanted(rank, range(self._job.world)))
         found = {
@@ -374,68 +380,23 @@ class MembersOwners(Owners):
             found.setdefault(name, [(start, stop)])
         return found
 
-    def _moved(self, moves: Sequence[tuple[int, int, int]]) -> dict[int, list[Shard]]:
+    def _moved(self, moves: Sequence[Move]) -> dict[int, list[Shard]]:
         """Move portions: ranks from and to which, and the number of each; return those that have come here."""
         if not moves:
             return {}
         gives = {number for source, _, number in moves if source == self._rank}
         shards = self._framework.division.shards() if gives else ()
-        packed = {number: self._packed(self._of_portion(number, shards)) for number in gives}
+        given = {number: packed(self._framework, self._of_portion(number, shards)) for number in gives}
         world, count = len(self._members), len(self._portions)
         mine = np.zeros(world * count)
-        for number, data in packed.items():
+        for number, data in given.items():
             mine[self._rank * count + number] = len(data)
-        sizes = self._told(self._sizes, mine)
-        came = self._sent(moves, packed, [int(sizes[source * count + number]) for source, _, number in moves])
+        sizes = self._sizes.told(mine)
+        came = self._ranks.sent(
+            moves, given, [int(sizes[source * count + number]) for source, _, number in moves]
+        )
         numbers = [number for _, target, number in moves if target == self._rank]
-        return {number: self._unpacked(data) for number, data in zip(numbers, came, strict=True)}
-
-    def _sent(
-        self, moves: Sequence[tuple[int, int, int]], packed: Mapping[int, bytes], sizes: Sequence[int]
-    ) -> list[bytes]:
-        """Send bytes: ranks from and to which, and their key in `packed`; return those that have come here, in this order."""
-        if not moves:
-            return []
-        rank, world = self._rank, len(self._members)
-        lengths, copies = [0] * world, []
-        places: dict[tuple[int, int], int] = {}
-        for (source, target, key), size in zip(moves, sizes, strict=True):
-            if (source, key) not in places:
-                places[source, key] = lengths[source]
-                lengths[source] += size
-            copies.append(Copy(source, places[source, key], target, lengths[target], size))
-            lengths[target] += size
-        lengths = [max(1, each) for each in lengths]
-        memory = self._engine.allocate(lengths[rank])
-        window = memoryview(memory)
-        for (source, key), start in places.items():
-            if source == rank:
-                window[start : start + len(packed[key])] = packed[key]
-        program = copies_program("state", copies, lengths=lengths, dtype="u8")
-        number = self._engine.load(program, {0: (memory, 0)}, priority=0, label="state of owners")
-        self._engine.launch(number)
-        self._wait([number])
-        self._engine.unload(number)
-        return [bytes(window[each.at : each.at + each.elements]) for each in copies if each.target == rank]
-
-    def _packed(self, shards: Iterable[Shard]) -> bytes:
-        plain = [
-            [
-                each.name,
-                each.start,
-                each.stop,
-                each.state.arrays,
-                each.state.scalars,
-            ]
-            for each in shards
-        ]
-        return self._framework.packed(plain)
-
-    def _unpacked(self, data: bytes) -> list[Shard]:
-        return [
-            Shard(name, start, stop, State(arrays, scalars))
-            for name, start, stop, arrays, scalars in self._framework.unpacked(data)
-        ]
+        return {number: unpacked(self._framework, data) for number, data in zip(numbers, came, strict=True)}
 
     # Parts.
 
@@ -478,12 +439,6 @@ class MembersOwners(Owners):
 
     # Waits.
 
-    def _told(self, table: Table, mine: Any) -> list[float]:
-        table.fill(mine)
-        self._engine.launch(table.program)
-        self._wait([table.program])
-        return table.read()
-
     def _wait(self, programs: Iterable[int]) -> None:
         for program in programs:
             self._engine.wait(program, self._job.settings.timeout_s, self._check)
@@ -504,58 +459,3 @@ class MembersOwners(Owners):
 
 class _HasFinishedError(Exception):
     """A rank has finished, which has made the exchange that is waited for."""
-
-
-class Table:
-    """Numbers that all ranks reduce."""
-
-    def __init__(self, engine: _native.Engine, world: int, elements: int, op: str, label: str) -> None:
-        program = all_reduce_program(
-            world=world,
-            elements=elements,
-            dtype="f64",
-            op=op,
-            scale=1.0,
-            route=AllReduce(algorithm="halving_doubling"),
-        )
-        memory = engine.allocate(elements * ITEM_BYTES["f64"])
-        self._values = np.frombuffer(memoryview(memory), np.float64)
-        self.program = engine.load(program, {0: (memory, 0)}, priority=0, label=label)
-
-    def fill(self, mine: Any) -> None:
-        self._values[:] = mine
-
-    def read(self) -> list[float]:
-        return [float(each) for each in self._values]
-
-
-def _covering(
-    steps: Mapping[str, Sequence[tuple[int, int]]],
-    sources: Mapping[tuple[int, int], tuple[str, int, int, int]],
-    rank: int,
-    hosts: Sequence[str],
-) -> list[tuple[int, int]]:
-    """Return the shards, by rank and place, that together have the state of all that a rank steps: its own, and then those of near
-    ranks. PeerError: some of a parameter's state is nobody's."""
-    found: dict[tuple[int, int], None] = {}
-    by_name: dict[str, list[tuple[int, int, tuple[int, int]]]] = {}
-    for key, (name, start, stop, _) in sources.items():
-        by_name.setdefault(name, []).append((start, stop, key))
-
-    def preference(key: tuple[int, int]) -> tuple[bool, bool, int]:
-        return key[0] != rank, hosts[key[0]] != hosts[rank], (key[0] - rank) % len(hosts)
-
-    for name, own in steps.items():
-        known = by_name.get(name, [])
-        for start, stop in own if known else ():
-            while start < stop:
-                here = [each for each in known if each[0] <= start < each[1]]
-                if not here:
-                    raise PeerError(
-                        f"ranks that have met lack the optimizer's state of elements {start} to {stop} of `{name}`: those that "
-                        "had it are lost\nhint: go on from a checkpoint"
-                    )
-                best = min(here, key=lambda each: preference(each[2]))
-                found[best[2]] = None
-                start = best[1]
-    return list(found)

@@ -18,7 +18,9 @@ from hocket.planning.default import Choice, by_hosts
 
 def following(plan: Plan, hosts: Sequence[str], alive: Sequence[int] | None = None) -> Plan:
     """Return a plan for ranks on these hosts. Buckets have the same parts, so their memory stays; policies decide anew about
-    theirs. Where owners update, seconds take the parts of those that are gone; ranks that have met own equal parts. Means travel by the route that fits the hosts, and over all cards, since a host that has joined may have fewer;
+    theirs. Where owners update, seconds take the parts of those that are gone; ranks that have met own equal parts.
+
+    Means travel by the route that fits the hosts, and over all cards, since a host that has joined may have fewer;
     where they were rounded, they are rounded between hosts. `alive`: these ranks, in the plan; None: they have met.
 
     >>> from hocket.artefacts.gradient import Gradient
