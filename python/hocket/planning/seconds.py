@@ -144,10 +144,20 @@ def on_one_host(plan: Plan, hosts: Sequence[str]) -> list[Portion]:
     return [each for each in portions(plan) if len({hosts[rank] for rank in each.holders(everyone)}) == 1]
 
 
-def sent_bytes(plan: Plan) -> int:
-    """Return the bytes that all owners send their seconds in a step, beside what they send without them."""
-    if plan.world < 2:
-        return 0
-    return sum(
-        (each.stop - each.start) * ITEM_BYTES[plan.buckets[each.bucket].dtype] for each in portions(plan)
-    )
+def cost(plan: Plan, hosts: Sequence[str]) -> str:
+    """Return what second owners cost in an elastic job, and what is lost with a host, for people; empty without owners.
+
+    >>> from hocket.planning.buckets import plan_of
+    >>> route = Owned(owners=(Owner(rank=0), Owner(rank=1), Owner(rank=2)), update="owners")
+    >>> bucket = Bucket(parts=(), elements=3 << 18, dtype="f32", route=route, order=(0, 1, 2), priority=0)
+    >>> cost(plan_of([bucket], 3, label=""), "abc")
+    'In an elastic job, second owners get 3.0 MiB more in a step, and optimizer state takes twice the memory.'
+    """
+    own = portions(plan)
+    if not own or plan.world < 2:
+        return ""
+    sent = sum((each.stop - each.start) * ITEM_BYTES[plan.buckets[each.bucket].dtype] for each in own)
+    said = f"In an elastic job, second owners get {sent / (1 << 20):.1f} MiB more in a step, and optimizer state takes twice the memory."
+    if together := on_one_host(apart(plan, hosts), hosts):
+        said += f" {len(together)} of {len(own)} parts have both owners on one host, and are lost with it."
+    return said

@@ -179,6 +179,8 @@ class MembersOwners(Owners):
     def send_values(self) -> None:
         """Exchange values when the optimizer has stepped. If a rank is lost meanwhile, the others go on from what they have."""
         self.awaits_step = False
+        if self._standing.left:
+            return
         with self._between_steps():
             try:
                 with self._standing.patient():
@@ -231,16 +233,23 @@ class MembersOwners(Owners):
 
     # A new epoch of members.
 
-    def begin(self) -> None:
-        """Take part in the epoch of members that has begun. EpochError: it has ended."""
+    def begin(self, *, between: bool) -> None:
+        """Take part in the epoch of members that has begun, `between` two steps or in one. EpochError: it has ended."""
         if not self._buckets:
             return
         self.owes = True
-        with self._standing.patient():
-            (reached,) = self._counter.told([self._made])
-            self._reached = int(reached)
-            if not self.awaits_step:
-                self.settle()
+        before, self._between = self._between, between
+        try:
+            with self._standing.patient():
+                (reached,) = self._counter.told([self._made])
+                self._reached = int(reached)
+                if not self.awaits_step:
+                    self.settle()
+        except _HasFinishedError:
+            # Whoever makes another step finds that out, and goes on without that rank.
+            return
+        finally:
+            self._between = before
 
     def hand_over(self, alive: Collection[int]) -> None:
         """Let each part have its owner and its second among those that stay. EpochError: a rank is lost meanwhile."""

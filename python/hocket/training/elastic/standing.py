@@ -195,7 +195,7 @@ class Standing:
             self.missed = False
             try:
                 self._load(epoch.number)
-                self.owners.begin()
+                self.owners.begin(between=iteration < self.step.iteration)
             except EpochError:
                 continue
             self._settled = self._membership.committed

@@ -227,6 +227,12 @@ class Framework(Model, HasRows, Protocol):
     def local(self) -> LocalAnchor:
         """Anchor for ranks that step alone between exchanges; without effect until its first call."""
 
+    def packed(self, values: Any) -> bytes:
+        """Return plain data and arrays as bytes."""
+
+    def unpacked(self, data: bytes) -> Any:
+        """Return what another rank has packed. UsageError: it is more than plain data and arrays."""
+
     # Hook.
 
     def hook(self, buckets: Sequence[LoadedBucket], readiness: Hooks, *, moves: bool = True) -> None:
