@@ -8,7 +8,7 @@ from typing import Literal, get_args
 from hocket.errors import UsageError
 
 AGAIN = "a model that is distributed again"
-BESIDE_OWNERS = "owners that update, and other things that change the plan"
+BESIDE_OWNERS = "changes of a plan in which owners update"
 BENCHMARKS = "a library in a benchmark"
 BUFFERS = "equal buffers"
 CLIPPING = "clipping"

@@ -1,10 +1,13 @@
 """What elastic jobs do not do yet is refused in the user's words."""
 
 import pytest
+from msgspec.structs import replace
 
 from hocket.artefacts.gradient import Gradient
+from hocket.artefacts.plan import Traced
 from hocket.errors import UsageError
 from hocket.planning.default import by_hosts, default_plan
+from hocket.planning.updating import by_owners
 from hocket.training.features import check_elastic, runs_elastic
 
 
@@ -17,3 +20,18 @@ def test_sparse_gradients_are_refused_by_their_name():
     assert "hint: sparse=False for its embedding" in str(refused.value)
     assert not runs_elastic(plan)
     check_elastic(default_plan(gradients[:1], by_hosts(["a", "b"])))
+
+
+def test_owners_are_refused_beside_what_changes_their_plan():
+    """Parts would move to other owners by an exchange that a lost rank leaves half done."""
+    plan = default_plan(
+        [Gradient("head", (8,), "f32"), Gradient("tail", (1 << 23,), "f32")], by_hosts(["a", "b"])
+    )
+    owned = by_owners(plan)
+    check_elastic(owned)
+    assert len(owned.buckets) > 1
+    traced = replace(owned.buckets[0], route=Traced(policy="top_k"))
+    mixed = replace(owned, buckets=(traced, *owned.buckets[1:]))
+    with pytest.raises(UsageError, match="owners that update beside a policy yet"):
+        check_elastic(mixed)
+    assert not runs_elastic(mixed)

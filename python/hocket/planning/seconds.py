@@ -157,7 +157,8 @@ def cost(plan: Plan, hosts: Sequence[str]) -> str:
     if not own or plan.world < 2:
         return ""
     sent = sum((each.stop - each.start) * ITEM_BYTES[plan.buckets[each.bucket].dtype] for each in own)
-    said = f"In an elastic job, second owners get {sent / (1 << 20):.1f} MiB more in a step, and optimizer state takes twice the memory."
+    mib = sent / (1 << 20)
+    said = f"In an elastic job, second owners get {mib:.1f} MiB more in a step, and optimizer state takes twice the memory."
     if together := on_one_host(apart(plan, hosts), hosts):
         said += f" {len(together)} of {len(own)} parts have both owners on one host, and are lost with it."
     return said
