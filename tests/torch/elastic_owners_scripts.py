@@ -16,6 +16,7 @@ from hocket.artefacts.gradient import Gradient
 from hocket.artefacts.plan import AllReduce, Owned, Owner, Plan
 from hocket.planning.buckets import buckets, plan_of
 from hocket.torch.distribute import distributed_of
+from hocket.training.elastic.parts import Programs
 from tests.torch.elastic_scripts import BATCH, STEPS, WIDTH, Fate, die_inside, digest_of, made
 
 OPTIMIZERS: dict[str, Any] = {
@@ -119,9 +120,8 @@ def at_values(owners: Any, fate: Fate) -> None:
     """Calls `fate` where values travel, where all wait behind them, and where parts find new owners."""
     for name, before, after in (
         ("give_means", "means", None),
-        ("stepped", "values", "sent"),
+        ("_exchange_values", "values", "sent"),
         ("settle", "settles", "settled"),
-        ("_moved", "moves", None),
     ):
         inner = getattr(owners, name)
 
@@ -135,6 +135,13 @@ def at_values(owners: Any, fate: Fate) -> None:
             return found
 
         setattr(owners, name, outer)
+    moved = Programs.moved
+
+    def moving(*arguments: Any) -> Any:
+        fate.at("moves")
+        return moved(*arguments)
+
+    Programs.moved = moving  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from hocket.errors import UsageError
 from hocket.refusals import GRADIENTS, OWNERS, refused
 from hocket.torch import optimizers
 from hocket.torch.hyperparameters import ELEMENTWISE
+from hocket.torch.packing import packed, unpacked
 from hocket.training.memory.buckets import LoadedBucket
 from hocket.training.memory.shards import Range, Shard, State
 
@@ -197,6 +198,19 @@ class Division:
             for part in each.parts:
                 self._optimizer.state.pop(part.value, None)
         self._divided = {}
+
+    def packed(self, shards: Iterable[Shard]) -> bytes:
+        """Return shards as bytes."""
+        return packed(
+            [[each.name, each.start, each.stop, each.state.arrays, each.state.scalars] for each in shards]
+        )
+
+    def unpacked(self, data: bytes) -> list[Shard]:
+        """Return shards that another rank has packed, on the host."""
+        return [
+            Shard(name, start, stop, State(arrays, scalars))
+            for name, start, stop, arrays, scalars in unpacked(data)
+        ]
 
     def count(self, counted: Callable[[str, int], bool] | None) -> None:
         """Count ranges in norms where `counted` says so."""

@@ -127,7 +127,7 @@ class Members(Commit):
         # A parting may be left from a step that was not applied, such as one with non-finite gradients.
         if self.standing.owners:
             self.standing.owners.skipped()
-            self._part()
+            self._parted = self.standing.part() or self._parted
         self._tell_of_parting()
 
     def reduce(self, unmade: Sequence[str], *, waits: bool) -> list[LiveTurn]:  # noqa: ARG002  # it always does
@@ -159,17 +159,14 @@ class Members(Commit):
             self.step.iteration, ranks=len(numbers), samples=self._loop.step_stands()
         )
         if not self.standing.owners:
-            self._part()
-
-    def send_values(self) -> None:
-        self.standing.owners.send_values()
+            self._parted = self.standing.part() or self._parted
 
     def stepped(self) -> None:
         if self.standing.flushing:
             return
         if self.standing.owners:
             # Leaving ranks make this step, too, and hand over their parts.
-            self._part()
+            self._parted = self.standing.part() or self._parted
         local = alone = self.step.updates.local is not None
         alone = alone and not self._exchanged
         self._loop.alone, self._exchanged = alone, False
@@ -214,27 +211,6 @@ class Members(Commit):
         """Tell the script of a change of members."""
         job = self.step.job = self.standing.everyone.among(members)
         self._loop.changes.go_on(workers_of(job), step, left=left)
-
-    def _part(self) -> None:
-        """Begin the epoch without leaving ranks, if all ranks have agreed on it with the step that has just been reduced.
-
-        All ranks wait for one another once more. A rank that has done so knows that all have the step: nobody needs connections of
-        the old epoch any more, and the first rank that closes those to a leaver does no harm.
-        """
-        standing, members = self.standing, self._membership.without_leavers()
-        if members is None or self.left:
-            return
-        if not set(standing.members) <= set(members):
-            with contextlib.suppress(EpochError):
-                standing.owners.hand_over(members)
-                standing.meet_once_more()
-            iteration = self.step.iteration
-            if standing.everyone.rank not in members:
-                self._membership.wait_for_release(self.job.settings.timeout_s)
-                standing.let_go(iteration)
-                return
-            standing.go_on(iteration - 1)
-        self._parted = members
 
     def _tell_of_parting(self) -> None:
         if self.left:

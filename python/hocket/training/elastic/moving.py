@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -11,37 +11,17 @@ from hocket import _native
 from hocket.artefacts.dtypes import ITEM_BYTES
 from hocket.artefacts.plan import AllReduce
 from hocket.errors import PeerError
+from hocket.job.rendezvous import Job
 from hocket.planning.compile import all_reduce_program
 from hocket.planning.copies import Copy, copies_program
-from hocket.training.memory.shards import Shard, State
+from hocket.training.memory.framework import Division
+from hocket.training.memory.shards import Range, Shard
 
 Move = tuple[int, int, int]
 """Rank that gives, rank that gets, and the number of what the first one has."""
 
-
-class Packs(Protocol):
-    """What makes bytes of plain data and a framework's arrays."""
-
-    def packed(self, values: Any) -> bytes:
-        """Return plain data and arrays as bytes."""
-
-    def unpacked(self, data: bytes) -> Any:
-        """Return what another rank has packed."""
-
-
-def packed(by: Packs, shards: Iterable[Shard]) -> bytes:
-    """Return shards as bytes."""
-    return by.packed(
-        [[each.name, each.start, each.stop, each.state.arrays, each.state.scalars] for each in shards]
-    )
-
-
-def unpacked(by: Packs, data: bytes) -> list[Shard]:
-    """Return shards that another rank has packed."""
-    return [
-        Shard(name, start, stop, State(arrays, scalars))
-        for name, start, stop, arrays, scalars in by.unpacked(data)
-    ]
+Sources = Mapping[tuple[int, int], tuple[str, int, int, int]]
+"""By rank and place among its shards: name of the parameter, first element, end, and bytes of the state."""
 
 
 class Ranks:
@@ -106,9 +86,53 @@ class Table:
         return [float(each) for each in self._values]
 
 
-def covering(
+def share(
+    mine: Sequence[Shard],
+    steps: Sequence[Mapping[str, Sequence[Range]]],
+    job: Job,
+    ranks: Ranks,
+    division: Division,
+) -> None:
+    """Give ranks that have met the state of what each steps, from those that had it before. All of them call it.
+
+    Args:
+        mine: state that this rank had.
+        steps: by rank, what it steps of parameters that are divided; each steps all of the others.
+        job: that of all that have met.
+        ranks: the same.
+        division: where state is put.
+
+    RendezvousError: some do not come. PeerError: nobody has some of it.
+    """
+    given = dict(enumerate(division.packed([each]) for each in mine))
+    told = [[each.name, each.start, each.stop, len(given[at])] for at, each in enumerate(mine)]
+    everyones = job.store.gather("owners/shards", job.rank, job.world, told, job.settings.start_timeout_s)
+    sources: Sources = {
+        (rank, at): (name, start, stop, size)
+        for rank, own in enumerate(everyones)
+        for at, (name, start, stop, size) in enumerate(own)
+    }
+    moves = [
+        (source, rank, at)
+        for rank, own in enumerate(steps)
+        for source, at in _covering(_wanted(own, sources), sources, rank, job.hosts)
+    ]
+    others = [move for move in moves if move[0] != move[1]]
+    came = ranks.sent(others, given, [sources[source, at][3] for source, _, at in others])
+    kept = [mine[at] for source, rank, at in moves if source == rank == job.rank]
+    division.put([*kept, *(each for data in came for each in division.unpacked(data))])
+
+
+def _wanted(steps: Mapping[str, Sequence[Range]], sources: Sources) -> dict[str, list[tuple[int, int]]]:
+    found = {name: [(each.start, each.stop) for each in own] for name, own in steps.items()}
+    for name, start, stop, _ in sources.values():
+        found.setdefault(name, [(start, stop)])
+    return found
+
+
+def _covering(
     steps: Mapping[str, Sequence[tuple[int, int]]],
-    sources: Mapping[tuple[int, int], tuple[str, int, int, int]],
+    sources: Sources,
     rank: int,
     hosts: Sequence[str],
 ) -> list[tuple[int, int]]:

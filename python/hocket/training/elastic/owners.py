@@ -21,12 +21,11 @@ import numpy as np
 import numpy.typing as npt
 
 from hocket.errors import EpochError, PeerError
-from hocket.planning.copies import Copy, copies_program
-from hocket.planning.seconds import Portion, on_one_host, portions
-from hocket.training.elastic.moving import Move, Ranks, Table, covering, packed, unpacked
+from hocket.planning.seconds import on_one_host
+from hocket.training.elastic.moving import share
+from hocket.training.elastic.parts import Parts, Programs
 from hocket.training.memory.buckets import LoadedBucket
-from hocket.training.memory.device import staged
-from hocket.training.memory.shards import Held, Range, Shard, State, ranges, within
+from hocket.training.memory.shards import Range, Shard, State, ranges
 from hocket.training.step.owners import Owners
 from hocket.training.step.place import Place
 
@@ -34,6 +33,9 @@ if TYPE_CHECKING:
     from hocket.training.elastic.standing import Standing
     from hocket.training.step.step import Step
 
+
+NAMES_MAX = 3
+"""Most parameters that an error names."""
 
 log = logging.getLogger("hocket.elastic")
 
@@ -46,12 +48,14 @@ class MembersOwners(Owners):
         owes: this rank has to settle in this epoch of members when it has stepped.
     """
 
+    _parts: Parts
+    _programs: Programs
+
     def __init__(self, step: Step, place: Place, standing: Standing) -> None:
         super().__init__(step.framework, place.engine, place.job, step.naming)
         self._standing = standing
-        self._portions: tuple[Portion, ...] = ()
         self._held: set[int] = set()
-        """Portions whose state this rank has: it steps them."""
+        """Parts whose state this rank has: it steps them."""
         self._kept: Sequence[Shard] | None = None
         """State that this rank had when all met anew; None: they have not, or training has begun."""
         self.awaits_step = self.owes = self._lacks = self._between = False
@@ -75,19 +79,19 @@ class MembersOwners(Owners):
         if not self._buckets:
             return
         plan, everyone = self._standing.plan, self._standing.everyone
-        self._portions = portions(plan)
+        self._parts = Parts(plan, self._buckets)
         together = on_one_host(plan, everyone.hosts)
         if together and everyone.rank == 0:
             log.warning(
                 "%d of the %d parts that owners update have both owners on one host: if that is lost, so is their optimizer state, "
                 "and the job ends",
                 len(together),
-                len(self._portions),
+                len(self._parts.portions),
             )
-        self._held = self._wanted(self._job.rank, range(self._job.world))
+        self._held = self._parts.wanted(self._job.rank, range(self._job.world))
         self.hold()
         self._framework.division.divide(
-            self._sums, ranges(self._buckets, self._job.rank, self._ranges(self._held))
+            self._sums, ranges(self._buckets, self._job.rank, self._parts.ranges(self._held))
         )
         if self._kept is not None:
             # Gradients of the last step may still be there.
@@ -116,67 +120,34 @@ class MembersOwners(Owners):
 
     def _load(self, members: Sequence[int]) -> None:
         """Load the programs beside those of buckets, at the same position on all ranks."""
-        self._members, world = tuple(members), len(members)
-        self._ranks = Ranks(self._engine, self._rank, world, self._wait)
-        self._copies = [each for bucket in self._buckets for each in self._loaded_copies(bucket)]
-        self._counter = Table(self._ranks, 1, "max", "exchanges of owners")
-        self._inventory = Table(self._ranks, world * len(self._portions) + 1, "max", "parts of owners")
-        self._sizes = Table(self._ranks, world * len(self._portions), "max", "sizes of parts of owners")
-        # As many as there were at first: the same numbers give the same bits then, whoever adds them up.
-        self._norms_table = Table(self._ranks, self._standing.everyone.world, "sum", "norms")
-        own = [number for number, each in enumerate(self._portions) if self._owner(each) == self._rank]
-        counted = {(name, start) for number in own for name, start, _ in self._pieces(number)}
-        self._framework.division.count(lambda name, start: (name, start) in counted)
-
-    def _loaded_copies(self, bucket: LoadedBucket) -> Iterable[int]:
-        """Load the programs that bring means to seconds, one for each bucket."""
-        sums = self._standing.step.updates.means.of[self._all.index(bucket)][0]
-        starts = dict(
-            zip(
-                (each.name for each in bucket.gradients),
-                itertools.accumulate((each.elements for each in bucket.gradients), initial=0),
-                strict=False,
-            )
+        everyone, parts = self._standing.everyone, self._parts
+        self._programs = made = Programs(
+            parts,
+            members,
+            everyone.world,
+            engine=self._engine,
+            rank=everyone.rank,
+            wait=self._wait,
+            buckets=list(zip(self._buckets, self._sums, strict=True)),
+            device=self._framework.device,
         )
-        elements, world = sum(each.elements for each in bucket.gradients), len(self._members)
-        for launch in bucket.launches:
-            copies = []
-            for portion in self._portions:
-                holders = portion.holders(self._members)
-                if portion.bucket == launch.number and len(holders) > 1:
-                    source, target = map(self._members.index, holders)
-                    for name, start, stop in within(launch, portion.start, portion.stop):
-                        at = starts[name] + start
-                        copies.append(Copy(source, at, target, at, stop - start))
-            if not copies:
-                continue
-            program = copies_program(
-                f"bucket.{launch.number}.seconds", copies, lengths=[elements] * world, dtype=bucket.dtype
-            )
-            bound = {0: (sums.memory, 0)}
-            own, numbered = staged(program, bound, self._framework.device)
-            yield self._engine.load(
-                own,
-                numbered(bound),
-                priority=launch.compiled.priority,
-                label=f"means of bucket {launch.number} for second owners",
-            )
+        own = [number for number, each in enumerate(parts.portions) if made.owner(each) == made.ranks.rank]
+        counted = {(name, start) for number in own for name, start, _ in parts.pieces[number]}
+        self._framework.division.count(lambda name, start: (name, start) in counted)
 
     # A step.
 
     def give_means(self) -> None:
         """Give seconds the means of a step whose sums are here, and wait for this rank's."""
         if self._buckets:
-            for program in self._copies:
-                self._engine.launch(program)
-            self._wait(self._copies)
+            self._programs.give_means()
 
     def stands(self) -> None:
         """Note that a step stands, which the optimizer makes next."""
         if self._buckets:
             self.awaits_step = self._lacks = True
 
-    def send_values(self) -> None:
+    def stepped(self) -> None:
         """Exchange values when the optimizer has stepped. If a rank is lost meanwhile, the others go on from what they have."""
         self.awaits_step = False
         if self._standing.left:
@@ -197,7 +168,7 @@ class MembersOwners(Owners):
         if self.awaits_step:
             self.awaits_step = self._lacks = False
             if self.owes:
-                self.send_values()
+                self.stepped()
 
     def together(self, exchange: Callable[[], None]) -> None:
         """Make an exchange of all ranks between two steps. If a rank is lost in it, those that are left make it once more, unless
@@ -227,7 +198,7 @@ class MembersOwners(Owners):
             self._between = False
 
     def _exchange_values(self) -> None:
-        self.stepped()
+        super().stepped()
         self._wait_for_all()
         self._lacks = False
 
@@ -241,7 +212,7 @@ class MembersOwners(Owners):
         before, self._between = self._between, between
         try:
             with self._standing.patient():
-                (reached,) = self._counter.told([self._made])
+                (reached,) = self._programs.counter.told([self._made])
                 self._reached = int(reached)
                 if not self.awaits_step:
                     self.settle()
@@ -263,28 +234,22 @@ class MembersOwners(Owners):
 
         EpochError: the epoch has ended. PeerError: nobody is left who has a part.
         """
-        members, count = self._members, len(self._portions)
-        mine = np.zeros(len(members) * count + 1)
-        mine[[self._rank * count + each for each in self._held]] = 1
-        mine[-1] = self._lacks
-        *flat, lacks = self._inventory.told(mine)
-        have = np.array(flat, bool).reshape(len(members), count)
+        programs, parts, division = self._programs, self._parts, self._framework.division
+        members = programs.members
+        have, lacks = programs.inventory(self._held, lacks=self._lacks)
         self._check_none_is_lost(have)
-        # Those that stay have a part from whoever has it: its owner, if that has.
         moves = [
             (int(np.argmax(have[:, number])), members.index(rank), number)
-            for number, portion in enumerate(self._portions)
+            for number, portion in enumerate(parts.portions)
             for rank in portion.holders(members if alive is None else alive)
             if not have[members.index(rank), number]
         ]
-        for number, shards in self._moved(moves).items():
-            self._framework.division.add(
-                {
-                    name: [Range(start, stop, True) for _, start, stop in own]
-                    for name, own in itertools.groupby(self._pieces(number), key=lambda each: each[0])
-                }
-            )
-            self._framework.division.put(shards)
+        for number, shards in programs.moved(moves, division).items():
+            found: dict[str, list[Range]] = {}
+            for name, start, stop in parts.pieces[number]:
+                found.setdefault(name, []).append(Range(start, stop, True))
+            division.add(found)
+            division.put(shards)
             self._held.add(number)
         if lacks:
             self._exchange_values()
@@ -293,26 +258,20 @@ class MembersOwners(Owners):
         self.owes = False
 
     def _check_none_is_lost(self, have: npt.NDArray[np.bool_]) -> None:
-        lost = [portion for number, portion in enumerate(self._portions) if not have[:, number].any()]
+        portions, members = self._parts.portions, self._programs.members
+        lost = [number for number in range(len(portions)) if not have[:, number].any()]
         if not lost:
             return
-        everyone = self._standing.everyone
-        gone = [rank for rank in lost[0].holders(range(everyone.world)) if rank not in self._members] or [
-            rank for rank in range(everyone.world) if rank not in self._members
-        ]
+        everyone, first = self._standing.everyone, portions[lost[0]]
+        missing = [rank for rank in range(everyone.world) if rank not in members]
+        gone = [rank for rank in first.holders(range(everyone.world)) if rank in missing] or missing
         named = " and ".join(f"rank {rank} on {everyone.hosts[rank]}" for rank in gone)
-        names = [
-            name
-            for number, each in enumerate(self._portions)
-            if each in lost
-            for name, *_ in self._pieces(number)
-        ]
-        some = ", ".join(f"`{name}`" for name in list(dict.fromkeys(names))[:3])
+        names = dict.fromkeys(name for number in lost for name, *_ in self._parts.pieces[number])
+        some = ", ".join(f"`{name}`" for name in itertools.islice(names, NAMES_MAX))
         raise PeerError(
-            f"{named}, which are lost, were the only owners of elements {lost[0].start} to {lost[0].stop} of bucket "
-            f"{lost[0].bucket}, parts of {some}: nobody else has the optimizer's state of {len(lost)} of the "
-            f"{len(self._portions)} parts\n"
-            "hint: go on from a checkpoint; each part has two owners, which `hocket plan` puts on different hosts where it can",
+            f"{named}, which are lost, were the only owners of elements {first.start} to {first.stop} of bucket {first.bucket}, "
+            f"parts of {some}: nobody else has the optimizer's state of {len(lost)} of the {len(portions)} parts\n"
+            "hint: go on from a checkpoint; each part has two owners, on different hosts where that can be",
             rank=gone[0],
             host=everyone.hosts[gone[0]],
         )
@@ -324,8 +283,8 @@ class MembersOwners(Owners):
 
         def exchange() -> None:
             mine = np.zeros(self._standing.everyone.world)
-            mine[self._rank] = own()
-            found[:] = self._norms_table.told(mine)
+            mine[self._programs.ranks.rank] = own()
+            found[:] = self._programs.norms.told(mine)
 
         self.together(exchange)
         return found
@@ -334,15 +293,16 @@ class MembersOwners(Owners):
         shards: list[Shard] = []
 
         def exchange() -> None:
-            everyone = range(len(self._members))
+            programs, division = self._programs, self._framework.division
+            members = programs.members
             moves = [
-                (self._owner(portion), rank, number)
-                for number, portion in enumerate(self._portions)
-                for rank in everyone
-                if self._members[rank] not in portion.holders(self._members)
+                (programs.owner(portion), members.index(rank), number)
+                for number, portion in enumerate(self._parts.portions)
+                for rank in members
+                if rank not in portion.holders(members)
             ]
-            came = self._moved(moves)
-            shards[:] = [*self._framework.division.shards(), *itertools.chain.from_iterable(came.values())]
+            came = programs.moved(moves, division)
+            shards[:] = [*division.shards(), *itertools.chain.from_iterable(came.values())]
 
         self.together(exchange)
         return self._framework.division.whole(shards)
@@ -352,99 +312,19 @@ class MembersOwners(Owners):
 
         RendezvousError: some do not come. PeerError: nobody has some of it.
         """
-        if not self._buckets:
-            return
-        job, division = self._job, self._framework.division
-        mine = list(self._kept or ())
-        own_bytes = [packed(self._framework, [each]) for each in mine]
-        told = [
-            [each.name, each.start, each.stop, len(data)] for each, data in zip(mine, own_bytes, strict=True)
-        ]
-        everyones = job.store.gather("owners/shards", job.rank, job.world, told, job.settings.start_timeout_s)
-        sources = {
-            (rank, at): (name, start, stop, size)
-            for rank, own in enumerate(everyones)
-            for at, (name, start, stop, size) in enumerate(own)
-        }
-        moves = [
-            (source, rank, at)
-            for rank in range(job.world)
-            for source, at in covering(self._steps(rank, sources.values()), sources, rank, job.hosts)
-        ]
-        others = [move for move in moves if move[0] != move[1]]
-        came = self._ranks.sent(others, dict(enumerate(own_bytes)), [sources[a, c][3] for a, _, c in others])
-        own = [mine[at] for source, rank, at in moves if source == rank == job.rank]
-        division.put([*own, *(each for data in came for each in unpacked(self._framework, data))])
-
-    def _steps(
-        self, rank: int, known: Iterable[tuple[str, int, int, int]]
-    ) -> dict[str, list[tuple[int, int]]]:
-        """Return what a rank steps: parts of parameters that are divided, and all of others whose state is known."""
-        held = self._ranges(self._wanted(rank, range(self._job.world)))
-        found = {
-            name: [(each.start, each.stop) for each in own]
-            for name, own in ranges(self._buckets, rank, held).items()
-        }
-        for name, start, stop, _ in known:
-            found.setdefault(name, [(start, stop)])
-        return found
-
-    def _moved(self, moves: Sequence[Move]) -> dict[int, list[Shard]]:
-        """Move portions: ranks from and to which, and the number of each; return those that have come here."""
-        if not moves:
-            return {}
-        gives = {number for source, _, number in moves if source == self._rank}
-        shards = self._framework.division.shards() if gives else ()
-        given = {number: packed(self._framework, self._of_portion(number, shards)) for number in gives}
-        world, count = len(self._members), len(self._portions)
-        mine = np.zeros(world * count)
-        for number, data in given.items():
-            mine[self._rank * count + number] = len(data)
-        sizes = self._sizes.told(mine)
-        came = self._ranks.sent(
-            moves, given, [int(sizes[source * count + number]) for source, _, number in moves]
-        )
-        numbers = [number for _, target, number in moves if target == self._rank]
-        return {number: unpacked(self._framework, data) for number, data in zip(numbers, came, strict=True)}
-
-    # Parts.
-
-    @property
-    def _rank(self) -> int:
-        """This rank's among those that are left."""
-        return self._members.index(self._standing.everyone.rank)
+        if self._buckets:
+            everyone = range(self._job.world)
+            steps = [
+                ranges(self._buckets, rank, self._parts.ranges(self._parts.wanted(rank, everyone)))
+                for rank in everyone
+            ]
+            share(self._kept or (), steps, self._job, self._programs.ranks, self._framework.division)
 
     @property
     def _sums(self) -> list[LoadedBucket]:
+        """Where the buckets' gradients are summed up."""
         means = self._standing.step.updates.means.of
         return [means[at][0] for at, bucket in enumerate(self._all) if bucket.values is not None]
-
-    def _wanted(self, rank: int, alive: Sequence[int]) -> set[int]:
-        """Return the portions that a rank is to have among these."""
-        return {number for number, each in enumerate(self._portions) if rank in each.holders(alive)}
-
-    def _owner(self, portion: Portion) -> int:
-        """Return the owner's rank among those that are left."""
-        return self._members.index(portion.holders(self._members)[0])
-
-    def _ranges(self, numbers: Collection[int]) -> Held:
-        found: dict[int, list[tuple[int, int]]] = {}
-        for number in sorted(numbers):
-            portion = self._portions[number]
-            found.setdefault(portion.bucket, []).append((portion.start, portion.stop))
-        return found
-
-    def _pieces(self, number: int) -> list[tuple[str, int, int]]:
-        """Return what a portion is of parameters."""
-        portion = self._portions[number]
-        launch = next(
-            each for bucket in self._buckets for each in bucket.launches if each.number == portion.bucket
-        )
-        return list(within(launch, portion.start, portion.stop))
-
-    def _of_portion(self, number: int, shards: Iterable[Shard]) -> list[Shard]:
-        pieces = set(self._pieces(number))
-        return [each for each in shards if (each.name, each.start, each.stop) in pieces]
 
     # Waits.
 

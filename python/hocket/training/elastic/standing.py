@@ -202,6 +202,28 @@ class Standing:
             self._membership.resumed(epoch.number, again=not stands)
             return stands
 
+    def part(self) -> tuple[int, ...] | None:
+        """Begin the epoch without leaving ranks, if all ranks have agreed on it with the step that was reduced last; return the
+        members without them.
+
+        All ranks wait for one another once more. A rank that has done so knows that all have the step: nobody needs connections of
+        the old epoch any more, and the first rank that closes those to a leaver does no harm.
+        """
+        members = self._membership.without_leavers()
+        if members is None or self.left:
+            return None
+        if not set(self.members) <= set(members):
+            with contextlib.suppress(EpochError):
+                self.owners.hand_over(members)
+                self.meet_once_more()
+            iteration = self.step.iteration
+            if self.everyone.rank not in members:
+                self._membership.wait_for_release(self.job.settings.timeout_s)
+                self.let_go(iteration)
+                return None
+            self.go_on(iteration - 1)
+        return members
+
     def lay_out(self) -> None:
         """Lay out the buckets of an epoch of policies that begins after the last step. Others may have loaded it already."""
         step = self.step

@@ -181,6 +181,12 @@ class Division(Protocol):
     def forget(self) -> None:
         """Step whole parameters again, without the state of those that were divided."""
 
+    def packed(self, shards: Iterable[Shard]) -> bytes:
+        """Return shards as bytes."""
+
+    def unpacked(self, data: bytes) -> list[Shard]:
+        """Return shards that another rank has packed."""
+
     def count(self, counted: Callable[[str, int], bool] | None) -> None:
         """Count a range of a parameter that starts there, in norms of all ranks' gradients, only where `counted` says so; None: all
         that no other rank updates."""
@@ -226,12 +232,6 @@ class Framework(Model, HasRows, Protocol):
     @property
     def local(self) -> LocalAnchor:
         """Anchor for ranks that step alone between exchanges; without effect until its first call."""
-
-    def packed(self, values: Any) -> bytes:
-        """Return plain data and arrays as bytes."""
-
-    def unpacked(self, data: bytes) -> Any:
-        """Return what another rank has packed. UsageError: it is more than plain data and arrays."""
 
     # Hook.
 

@@ -110,10 +110,6 @@ class Commit:
 
     def step_ended(self) -> None: ...
 
-    def send_values(self) -> None:
-        """Let owners send what the optimizer has updated."""
-        self.step.owners.stepped()
-
     def stepped(self) -> None:
         """Note that the optimizer has stepped."""
 

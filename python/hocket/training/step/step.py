@@ -292,7 +292,7 @@ class Step:
             self._stepped_alone(self.updates.local)
         else:
             if self.owners and not (self.loading.gates is not None and self.loading.gates.closed):
-                self.commit.send_values()
+                self.owners.stepped()
             if self.delays is not None and self.delays.stepped() and self.spans is not None:
                 self.spans.updated()
         self.commit.stepped()
