@@ -7,7 +7,7 @@ ranks that are left alone, whatever the order in which the others were lost, and
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
@@ -59,7 +59,7 @@ def portions(plan: Plan) -> tuple[Portion, ...]:
     return tuple(found)
 
 
-def apart(plan: Plan, hosts: Sequence[str]) -> Plan:
+def apart(plan: Plan, hosts: Sequence[Hashable]) -> Plan:
     """Return the plan with the ranks of such buckets in an order in which neighbours are on different hosts as far as may be. Where
     gradients travel through stations, which are ranks of one host, the order stays.
 
@@ -78,12 +78,12 @@ def apart(plan: Plan, hosts: Sequence[str]) -> Plan:
     return msgspec.structs.replace(plan, buckets=buckets)
 
 
-def _alternating(order: Iterable[int], hosts: Sequence[str]) -> tuple[int, ...]:
-    left: dict[str, list[int]] = {}
+def _alternating(order: Iterable[int], hosts: Sequence[Hashable]) -> tuple[int, ...]:
+    left: dict[Hashable, list[int]] = {}
     for rank in order:
         left.setdefault(hosts[rank], []).append(rank)
     found: list[int] = []
-    last = None
+    last: Hashable = None
     while left:
         others = [host for host in left if host != last] or list(left)
         last = max(others, key=lambda host: len(left[host]))
@@ -136,7 +136,7 @@ def _via(route: Owned, order: Sequence[int], hosts: Sequence[str]) -> Direct | T
     return TwoLevel(stations=stations) if isinstance(route.via, TwoLevel) and len(stations) > 1 else Direct()
 
 
-def on_one_host(plan: Plan, hosts: Sequence[str]) -> list[Portion]:
+def on_one_host(plan: Plan, hosts: Sequence[Hashable]) -> list[Portion]:
     """Return the portions whose owner and second are on one host of several: they are lost with it."""
     if len(set(hosts)) < 2:
         return []
@@ -144,7 +144,7 @@ def on_one_host(plan: Plan, hosts: Sequence[str]) -> list[Portion]:
     return [each for each in portions(plan) if len({hosts[rank] for rank in each.holders(everyone)}) == 1]
 
 
-def cost(plan: Plan, hosts: Sequence[str]) -> str:
+def cost(plan: Plan, hosts: Sequence[Hashable]) -> str:
     """Return what second owners cost in an elastic job, and what is lost with a host, for people; empty without owners.
 
     >>> from hocket.planning.buckets import plan_of

@@ -84,7 +84,9 @@ class Members(Commit):
     def owners(self, step: Step, place: Place) -> Owners:
         standing = self.standing
         known = getattr(standing, "owners", None)
-        standing.owners = MembersOwners(step, place, standing) if known is None else known.meet(place)
+        standing.owners = (
+            MembersOwners(step, place, standing, self._membership) if known is None else known.meet(place)
+        )
         return standing.owners
 
     def begin(self, step: Step) -> None:

@@ -21,7 +21,9 @@ import numpy as np
 import numpy.typing as npt
 
 from hocket.errors import EpochError, PeerError
+from hocket.members.membership import Membership
 from hocket.planning.seconds import on_one_host
+from hocket.training.elastic.absent import without_the_absent
 from hocket.training.elastic.moving import share
 from hocket.training.elastic.parts import Parts, Programs
 from hocket.training.memory.buckets import LoadedBucket
@@ -51,9 +53,9 @@ class MembersOwners(Owners):
     _parts: Parts
     _programs: Programs
 
-    def __init__(self, step: Step, place: Place, standing: Standing) -> None:
+    def __init__(self, step: Step, place: Place, standing: Standing, membership: Membership) -> None:
         super().__init__(step.framework, place.engine, place.job, step.naming)
-        self._standing = standing
+        self._standing, self._membership = standing, membership
         self._held: set[int] = set()
         """Parts whose state this rank has: it steps them."""
         self._kept: Sequence[Shard] | None = None
@@ -154,7 +156,7 @@ class MembersOwners(Owners):
             return
         with self._between_steps():
             try:
-                with self._standing.patient():
+                with without_the_absent(self._membership):
                     if self.owes:
                         self.settle()
                     else:
@@ -176,7 +178,7 @@ class MembersOwners(Owners):
         with self._between_steps():
             while not self._standing.left:
                 try:
-                    with self._standing.patient():
+                    with without_the_absent(self._membership):
                         exchange()
                         self._wait_for_all()
                 except EpochError:
@@ -211,7 +213,7 @@ class MembersOwners(Owners):
         self.owes = True
         before, self._between = self._between, between
         try:
-            with self._standing.patient():
+            with without_the_absent(self._membership):
                 (reached,) = self._programs.counter.told([self._made])
                 self._reached = int(reached)
                 if not self.awaits_step:
@@ -225,7 +227,7 @@ class MembersOwners(Owners):
     def hand_over(self, alive: Collection[int]) -> None:
         """Let each part have its owner and its second among those that stay. EpochError: a rank is lost meanwhile."""
         if self._buckets:
-            with self._between_steps(), self._standing.patient():
+            with self._between_steps(), without_the_absent(self._membership):
                 self.settle(alive)
 
     def settle(self, alive: Collection[int] | None = None) -> None:

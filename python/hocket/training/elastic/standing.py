@@ -141,10 +141,6 @@ class Standing:
         with without_the_absent(self._membership):
             self.step.engine.wait(self._barrier.enter(), self.job.settings.timeout_s, finished)
 
-    def patient(self) -> contextlib.AbstractContextManager[None]:
-        """Report ranks that do not come within: they count as lost, and EpochError is raised."""
-        return without_the_absent(self._membership)
-
     def enter_barrier(self) -> int:
         """Enter the barrier between two steps; return the program to wait for."""
         return self._barrier.enter()
