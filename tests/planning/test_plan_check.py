@@ -172,6 +172,11 @@ REFUSED: dict[str, tuple[str, str, Callable[[], Plan]]] = {
         "bucket 2 has f16 on links: `exact` does not allow codec=f16",
         lambda: mixed(promise="exact"),
     ),
+    "a promise with amounts": (
+        "promise",
+        "without amounts: exact, rounded, merged, delayed, local, uncorrected, lossy, not `delayed,delay=1`",
+        lambda: mixed(promise="delayed,delay=1"),
+    ),
     "a policy": ("promise", "goes by policy topk", lambda: with_bucket(0, route=Traced(policy="topk"))),
     "staleness": (
         "promise",

@@ -23,6 +23,7 @@ from hocket.artefacts.plan import (
     Served,
     TwoLevel,
 )
+from hocket.artefacts.promise import WORDS
 from hocket.errors import ArtefactError
 
 Fault = Literal[
@@ -56,10 +57,19 @@ def findings(plan: Plan, model: Sequence[Gradient] | None = None) -> Iterator[Fi
         if schedule.steps == "own first" and schedule.overlap == "gates":
             yield Finding("schedule", "own gradients go first until the end of an iteration: not with gates")
         yield from _local(schedule)
-    for why in unkept(plan.promise, needs_of(plan)):
-        yield Finding("promise", why)
+    yield from _promise(plan)
     if model is not None:
         yield from _model(plan, model)
+
+
+def _promise(plan: Plan) -> Iterator[Finding]:
+    """Find an unknown word (a plan made in Python may have any), and needs that the word does not name."""
+    if plan.promise not in WORDS:
+        known = ", ".join(WORDS)
+        yield Finding("promise", f"a plan's promise is one word, without amounts: {known}, not `{plan.promise}`")
+        return
+    for why in unkept(plan.promise, needs_of(plan)):
+        yield Finding("promise", why)
 
 
 def _local(schedule: Schedule) -> Iterator[Finding]:
