@@ -23,9 +23,9 @@ OPTIMIZERS: dict[str, Any] = {
     "momentum": lambda groups: torch.optim.SGD(groups, lr=0.05, momentum=0.9, weight_decay=0.01),
     "AdamW": lambda groups: torch.optim.AdamW(groups, lr=0.01, weight_decay=0.1),
 }
-CLIPPED, SAVED, SKIPPED, UNEVEN = "clipped", "saved", "skipped", "uneven"
+CLIPPED, SAVED, SKIPPED, UNEVEN, LATE = "clipped", "saved", "skipped", "uneven", "late"
 """Arguments: gradients are clipped; the optimizer's state is gathered after each step; a step is not applied; the first rank owns
-more, and the last one nothing."""
+more, and the last one nothing; the optimizer steps after another forward."""
 CLIP = 0.05
 SKIPPED_STEP = 6
 
@@ -83,7 +83,7 @@ def replayed(
 def trained(directory: Path, kind: str, arguments: list[str]) -> None:
     """One rank. `arguments`: options, and victims as of `Fate`."""
     rank, world = int(os.environ["HOCKET_RANK"]), int(os.environ["HOCKET_WORLD"])
-    options = {CLIPPED, SAVED, SKIPPED, UNEVEN} & set(arguments)
+    options = {CLIPPED, SAVED, SKIPPED, UNEVEN, LATE} & set(arguments)
     model, optimizer = begun(kind)
     uneven = UNEVEN in options
     model, optimizer = hk.distribute(model, optimizer, plan=plan(model, world, uneven=uneven))
@@ -102,6 +102,8 @@ def trained(directory: Path, kind: str, arguments: list[str]) -> None:
         if CLIPPED in options:
             fate.at("clips")
             hk.clip_grad_norm_(model, CLIP)
+        if LATE in options:
+            loss_of(model, rank, step)
         fate.at("reduced")
         if SKIPPED not in options or step != SKIPPED_STEP:
             optimizer.step()

@@ -137,21 +137,36 @@ def test_an_owner_and_its_second_that_are_lost_at_once_end_the_job_by_their_name
 
 
 @pytest.mark.parametrize(
-    "leavers",
+    ("leavers", "options"),
     [
-        ("1:5:forward leaves",),
-        ("1:5:forward leaves", "2:5:forward leaves"),
-        ("0:5:backward leaves", "2:8:values"),
+        (("1:5:forward leaves",), ()),
+        (("1:5:forward leaves", "2:5:forward leaves"), ()),
+        (("0:5:backward leaves", "2:8:values"), ()),
+        (("1:5:reduced leaves",), (scripts.SKIPPED, scripts.UNEVEN)),
+        (("1:6:reduced",), (scripts.SKIPPED,)),
     ],
 )
-def test_ranks_that_leave_hand_over_what_they_own(leavers: tuple[str, ...], tmp_path: Path) -> None:
-    """Broken: whoever leaves in order would take optimizer state with it, or two at once what they have for one another."""
-    outcome, output = run(tmp_path, list("abcd"), "AdamW", *leavers, script=SCRIPT)
+def test_ranks_that_leave_hand_over_what_they_own(
+    leavers: tuple[str, ...], options: tuple[str, ...], tmp_path: Path
+) -> None:
+    """Broken: whoever leaves in order would take optimizer state with it, or two at once what they have for one another; or the
+    others would wait for a step that the script passes over."""
+    outcome, output = run(tmp_path, list("abcd"), "AdamW", *options, *leavers, script=SCRIPT)
     assert outcome.code == 0, output
     members = check(
-        tmp_path, [rank for rank in range(4) if str(rank) not in {each[0] for each in leavers}], "AdamW"
+        tmp_path,
+        [rank for rank in range(4) if str(rank) not in {each[0] for each in leavers}],
+        "AdamW",
+        *options,
     )
     assert len(members[-1]) == 4 - len(leavers)
+
+
+def test_a_step_after_another_forward_is_refused(tmp_path: Path) -> None:
+    """Broken: a loss between the two would leave ranks that have made the step, and others that have not."""
+    outcome, output = run(tmp_path, list("ab"), "AdamW", scripts.LATE, script=SCRIPT)
+    assert outcome.code != 0
+    assert "the optimizer steps after another forward of the model" in output
 
 
 def test_ranks_join_leave_and_are_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -66,7 +66,9 @@ def _promise(plan: Plan) -> Iterator[Finding]:
     """Find an unknown word (a plan made in Python may have any), and needs that the word does not name."""
     if plan.promise not in WORDS:
         known = ", ".join(WORDS)
-        yield Finding("promise", f"a plan's promise is one word, without amounts: {known}, not `{plan.promise}`")
+        yield Finding(
+            "promise", f"a plan's promise is one word, without amounts: {known}, not `{plan.promise}`"
+        )
         return
     for why in unkept(plan.promise, needs_of(plan)):
         yield Finding("promise", why)

@@ -88,6 +88,13 @@ class Members:
         )
         commit.before_forward = late.exchange
         framework.before_training_forward(late.exchange)
+
+        def forward_begins() -> None:
+            # Ranks may go where no program of the next step is launched.
+            if commit.standing.owners:
+                commit.backward_began()
+
+        framework.before_training_forward(forward_begins)
         if self._keep == "before_forward":
             self._keep_before_forward(session, commit)
         return session, commit, loop

@@ -126,7 +126,7 @@ class Members(Commit):
         return False
 
     def backward_began(self) -> None:
-        # A parting may be left from a step that was not applied, such as one with non-finite gradients.
+        """Go on from a step that the script has not applied, such as one with non-finite gradients: ranks may leave with it."""
         if self.standing.owners:
             self.standing.owners.skipped()
             self._parted = self.standing.part() or self._parted

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from hocket.errors import EpochError, PeerError
+from hocket.errors import EpochError, PeerError, UsageError
 from hocket.members.membership import Membership
 from hocket.planning.seconds import on_one_host
 from hocket.training.elastic.absent import without_the_absent
@@ -60,7 +60,7 @@ class MembersOwners(Owners):
         """Parts whose state this rank has: it steps them."""
         self._kept: Sequence[Shard] | None = None
         """State that this rank had when all met anew; None: they have not, or training has begun."""
-        self.awaits_step = self.owes = self._lacks = self._between = False
+        self.awaits_step = self.owes = self._lacks = self._between = self._passed_over = False
         self._made = self._reached = 0
         """Exchanges between two steps that this rank has made (`together`), and those that some rank had made when the last epoch
         began."""
@@ -76,7 +76,7 @@ class MembersOwners(Owners):
         self._framework.division.forget()
         self._all = tuple(buckets)
         self._buckets = tuple(bucket for bucket in buckets if bucket.values is not None)
-        self.awaits_step = self.owes = self._lacks = False
+        self.awaits_step = self.owes = self._lacks = self._passed_over = False
         self._made = self._reached = 0
         if not self._buckets:
             return
@@ -147,11 +147,29 @@ class MembersOwners(Owners):
     def stands(self) -> None:
         """Note that a step stands, which the optimizer makes next."""
         if self._buckets:
-            self.awaits_step = self._lacks = True
+            self.awaits_step, self._lacks, self._passed_over = True, True, False
 
     def stepped(self) -> None:
-        """Exchange values when the optimizer has stepped. If a rank is lost meanwhile, the others go on from what they have."""
+        """Exchange values when the optimizer has stepped. If a rank is lost meanwhile, the others go on from what they have.
+
+        UsageError: another forward or backward has begun since the backward whose gradients the optimizer has.
+        """
+        if self._passed_over:
+            raise UsageError(
+                "the optimizer steps after another forward of the model, and others may have gone on without that step\n"
+                "hint: in an elastic job whose owners update, step between a backward and the next forward"
+            )
         self.awaits_step = False
+        self._go_on_from_values()
+
+    def skipped(self) -> None:
+        """Note that a forward or a backward begins: if the optimizer has not stepped, it passes over what stands."""
+        if self.awaits_step:
+            self.awaits_step, self._lacks, self._passed_over = False, False, True
+            if self.owes:
+                self._go_on_from_values()
+
+    def _go_on_from_values(self) -> None:
         if self._standing.left:
             return
         with self._between_steps():
@@ -164,13 +182,6 @@ class MembersOwners(Owners):
             except EpochError:
                 # Beginning the next epoch settles.
                 self._standing.go_on(self._standing.step.iteration - 1)
-
-    def skipped(self) -> None:
-        """Note that a backward begins, also where the script has made no step since the last one."""
-        if self.awaits_step:
-            self.awaits_step = self._lacks = False
-            if self.owes:
-                self.stepped()
 
     def together(self, exchange: Callable[[], None]) -> None:
         """Make an exchange of all ranks between two steps. If a rank is lost in it, those that are left make it once more, unless
