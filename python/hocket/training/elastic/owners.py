@@ -191,7 +191,7 @@ class MembersOwners(Owners):
                 try:
                     with without_the_absent(self._membership):
                         exchange()
-                        self._wait_for_all()
+                        self._wait([self._standing.enter_barrier()])
                 except EpochError:
                     self._standing.go_on(self._standing.step.iteration - 1)
                     if self._reached <= self._made:
@@ -212,7 +212,7 @@ class MembersOwners(Owners):
 
     def _exchange_values(self) -> None:
         super().stepped()
-        self._wait_for_all()
+        self._wait([self._standing.enter_barrier()])
         self._lacks = False
 
     # A new epoch of members.
@@ -267,7 +267,7 @@ class MembersOwners(Owners):
         if lacks:
             self._exchange_values()
         else:
-            self._wait_for_all()
+            self._wait([self._standing.enter_barrier()])
         self.owes = False
 
     def _check_none_is_lost(self, have: npt.NDArray[np.bool_]) -> None:
@@ -344,9 +344,6 @@ class MembersOwners(Owners):
     def _wait(self, programs: Iterable[int]) -> None:
         for program in programs:
             self._engine.wait(program, self._job.settings.timeout_s, self._check)
-
-    def _wait_for_all(self) -> None:
-        self._wait([self._standing.enter_barrier()])
 
     def _check(self) -> None:
         """Raise an error if a rank no longer takes part, so that waiting is useless."""

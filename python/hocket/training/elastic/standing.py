@@ -165,7 +165,8 @@ class Standing:
     def go_on(self, iteration: int) -> bool:
         """Begin the epoch of the remaining ranks. Return whether the step stands: a rank had seen that all have its sums."""
         step = self.step
-        self.counted = self.members
+        if iteration >= step.iteration:
+            self.counted = self.members
         kept = self._kept
         if self._whole and step.source.policies:
             # The engine's next epoch frees the programs, and with them their state.
