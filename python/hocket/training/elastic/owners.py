@@ -307,12 +307,14 @@ class MembersOwners(Owners):
 
         def exchange() -> None:
             programs, division = self._programs, self._framework.division
-            members = programs.members
+            # Some may not have settled: they do when the optimizer steps.
+            have, _ = programs.inventory(self._held, lacks=False)
+            self._check_none_is_lost(have)
             moves = [
-                (programs.owner(portion), members.index(rank), number)
-                for number, portion in enumerate(self._parts.portions)
-                for rank in members
-                if rank not in portion.holders(members)
+                (int(np.argmax(have[:, number])), rank, number)
+                for number in range(len(self._parts.portions))
+                for rank in range(len(programs.members))
+                if not have[rank, number]
             ]
             came = programs.moved(moves, division)
             shards[:] = [*division.shards(), *itertools.chain.from_iterable(came.values())]
