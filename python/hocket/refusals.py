@@ -8,6 +8,7 @@ from typing import Literal, get_args
 from hocket.errors import UsageError
 
 AGAIN = "a model that is distributed again"
+BESIDE_OWNERS = "changes of a plan in which owners update"
 BENCHMARKS = "a library in a benchmark"
 BUFFERS = "equal buffers"
 CLIPPING = "clipping"
@@ -95,7 +96,6 @@ _ELASTIC = {
     HELPERS: f"{HELPERS}: what they own is not dealt anew when one is lost",
     JOIN: f"{JOIN}: a rank without batches does not step, so the model would be lost with the last one that has some; "
     "hk.batches gives all equally many",
-    OWNERS: "owners that update (bucket {index}): its state would be lost with a rank",
     LIBRARY: "a policy that calls {library}: its communicators are of all ranks, and wait for a lost one",
     SECOND: f"{SECOND}: a step of one would stand and the same step of the other be undone",
     AGAIN: f"{AGAIN}: ranks that join would come with the first one",
@@ -114,6 +114,10 @@ _TOGETHER = "{what}: with parameter servers, workers push gradients, and do not 
 
 REFUSED: dict[tuple[str, str], str] = {
     **{(ELASTIC, each): _NOT_ELASTIC.format(said) for each, said in _ELASTIC.items()},
+    (ELASTIC, BESIDE_OWNERS): (
+        "an elastic job cannot have owners that update beside {what}: their parts would move while ranks may be lost\n"
+        "hint: leave one of them out; docs/elastic.md says what an elastic job can do"
+    ),
     (ELASTIC, GIVEN): (
         "HOCKET_COORDINATOR, but the ranks of {whose} stay as they are: its collectives would wait for a lost one\n"
         "hint: unset it, and go on from a checkpoint; hk.distribute with all ranks, in a loop of your own, trains on "

@@ -19,12 +19,16 @@ from types import TracebackType
 from typing import Any, ClassVar
 
 import torch
+from msgspec.structs import replace
 
 import hocket.torch as hk
-from hocket.artefacts.plan import Plan
+from hocket.artefacts.gradient import Gradient
+from hocket.artefacts.plan import AllReduce, Owned, Owner, Plan
 from hocket.job.store.store import Store
 from hocket.members.joining import Joining
 from hocket.members.membership import Membership
+from hocket.planning.buckets import buckets
+from hocket.planning.buckets import plan_of as planned
 from hocket.policy.context import Context
 from hocket.policy.control import Control
 from hocket.policy.handles import Buffer
@@ -169,6 +173,15 @@ def common(model: torch.nn.Module) -> str:
     return states.held(session.buckets, session.engine, session.commit.job.rank).digest()
 
 
+def owners_plan(model: torch.nn.Module, world: int) -> Plan:
+    """Owners update all but the flag, whose gradient the script reads."""
+    flag, *layers = [Gradient(name, tuple(each.shape), "f64") for name, each in model.named_parameters()]
+    owned = Owned(owners=tuple(Owner(rank=rank) for rank in range(world)), update="owners")
+    ways = ((owned, layers[2:]), (owned, layers[:2]), (AllReduce(algorithm="ring"), [flag]))
+    made = [buckets([own], route, range(world))[0] for route, own in ways]
+    return planned([replace(each, priority=at) for at, each in enumerate(made)], world, label="owners")
+
+
 def plan_of(model: torch.nn.Module) -> Plan:
     session = distributed_of(model).session
     assert isinstance(session, ReducingSession)
@@ -208,7 +221,10 @@ def trained(directory: Path, name: str, flaw: str) -> None:
     model, optimizer, scheduler = made(WIDE if flaw == "wide" else WIDTH + (flaw == "another model"))
     if flaw == "dies in its first step":
         model.flag.register_hook(die)
-    model, optimizer = hk.distribute(model, optimizer, policy=Sums() if flaw == "a policy" else None)
+    plan = owners_plan(model, int(os.environ["HOCKET_WORLD"])) if founds and flaw == "owners" else None
+    model, optimizer = hk.distribute(
+        model, optimizer, plan=plan, policy=Sums() if flaw == "a policy" else None
+    )
     hk.extra_state(model, "scheduler", scheduler.state_dict, scheduler.load_state_dict)
     hk.scale_lr(model, "linear", world=CHOSEN_FOR)
     told: list[Any] = []

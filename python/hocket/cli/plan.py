@@ -39,6 +39,7 @@ from hocket.planning.admission import closest
 from hocket.planning.asked import asked_for, is_builder
 from hocket.planning.builders import BUILDERS
 from hocket.planning.search import Option
+from hocket.planning.seconds import cost
 from hocket.planning.updating import by_owners
 from hocket.planning.walk import Rule
 from hocket.refusals import HELPERS, MEANS, TURNS, refused
@@ -210,7 +211,8 @@ def command(
     if explain is not None:
         shown.append(_options(explain, options))
     result = plan if explain is None else {"plan": plan, "options": options}
-    publish((*shown, plan.reason, *unused, *written), result, as_json=as_json)
+    elastic = tuple(filter(None, [cost(plan, considered.question.graph.hosts)]))
+    publish((*shown, plan.reason, *elastic, *unused, *written), result, as_json=as_json)
 
 
 def _check_choice(options: Mapping[str, object]) -> None:

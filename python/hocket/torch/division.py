@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -20,6 +20,7 @@ from hocket.errors import UsageError
 from hocket.refusals import GRADIENTS, OWNERS, refused
 from hocket.torch import optimizers
 from hocket.torch.hyperparameters import ELEMENTWISE
+from hocket.torch.packing import packed, unpacked
 from hocket.training.memory.buckets import LoadedBucket
 from hocket.training.memory.shards import Range, Shard, State
 
@@ -122,7 +123,14 @@ class Division:
         """Leave the optimizer as it is until some of the `trained` parameters are divided."""
         self._optimizer, self._trained = optimizer, trained
         self._divided: dict[int, Divided] = {}
+        self._counted: Callable[[str, int], bool] | None = None
+        self._groups: list[tuple[dict[str, Any], list[torch.Tensor]]] = []
+        """Groups of the optimizer, and their parameters, while it steps parts."""
         self._installed = self._collecting = False
+
+    def __bool__(self) -> bool:
+        """Return whether parameters are divided."""
+        return bool(self._divided)
 
     def install(self) -> None:
         """Replace the optimizer's `step`; gates, which defer steps, replace it after this."""
@@ -149,6 +157,65 @@ class Division:
             self._divided[id(parameter)] = Divided(name, parameter, view, stands, parts)
         self._cut()
 
+    def add(self, ranges: Mapping[str, Sequence[Range]]) -> None:
+        """Step these ranges, too."""
+        for name, own in ranges.items():
+            divided = self._divided[id(self._trained[name])]
+            parts = (*divided.parts, *(_part(divided.parameter, divided.view, each) for each in own))
+            self._divided[id(divided.parameter)] = replace(divided, parts=parts)
+
+    def put(self, shards: Iterable[Shard]) -> None:
+        """Set optimizer state."""
+        for each in shards:
+            found = self._divided.get(id(self._trained[each.name]))
+            if found is None:
+                parameter = self._trained[each.name]
+                _put(self._optimizer.state[parameter], parameter, 0, each)
+                continue
+            for part in found.parts:
+                if max(part.start, each.start) < min(part.stop, each.stop):
+                    _put(self._optimizer.state[part.value], part.value, part.start, each)
+
+    def whole(self, shards: Iterable[Shard]) -> dict[str, State]:
+        """Return the state of whole parameters."""
+        found: dict[str, State] = {}
+        for each in shards:
+            state = found.setdefault(each.name, State())
+            elements = self._trained[each.name].numel()
+            for key, array in each.state.arrays.items():
+                if key not in state.arrays:
+                    state.arrays[key] = torch.zeros(elements, dtype=array.dtype, device=array.device)
+                state.arrays[key][each.start : each.stop] = array.reshape(-1)
+            state.scalars.update(each.state.scalars)
+        return found
+
+    def forget(self) -> None:
+        """Step whole parameters again, also where called within a step."""
+        self._put_groups_back()
+        for each in self._divided.values():
+            if each.parameter.grad is each.gradient:
+                each.parameter.grad = each.view
+            for part in each.parts:
+                self._optimizer.state.pop(part.value, None)
+        self._divided = {}
+
+    def packed(self, shards: Iterable[Shard]) -> bytes:
+        """Return shards as bytes."""
+        return packed(
+            [[each.name, each.start, each.stop, each.state.arrays, each.state.scalars] for each in shards]
+        )
+
+    def unpacked(self, data: bytes) -> list[Shard]:
+        """Return shards that another rank has packed, on the host."""
+        return [
+            Shard(name, start, stop, State(arrays, scalars))
+            for name, start, stop, arrays, scalars in unpacked(data)
+        ]
+
+    def count(self, counted: Callable[[str, int], bool] | None) -> None:
+        """Count ranges in norms where `counted` says so."""
+        self._counted = counted
+
     def undivide(self, states: Mapping[str, State]) -> None:
         """Make parameters and gradients whole again, with these states."""
         for each in self._divided.values():
@@ -164,14 +231,22 @@ class Division:
             if found is not None and found.parameter.grad is not None:
                 found.parameter.grad = found.gradient
 
-    def shards(self) -> list[Shard]:
+    def shards(self, *, undivided: bool = False) -> list[Shard]:
         """Return the state of each part that has some."""
-        return [
+        states = self._optimizer.state
+        found = [
             Shard(each.name, part.start, part.stop, _state_of(each.name, part.value, state))
             for each in self._divided.values()
             for part in each.parts
-            if (state := self._optimizer.state.get(part.value))
+            if (state := states.get(part.value))
         ]
+        if undivided:
+            found += [
+                Shard(name, 0, parameter.numel(), _state_of(name, parameter, state))
+                for name, parameter in self._trained.items()
+                if not self.is_divided(parameter) and (state := states.get(parameter))
+            ]
+        return found
 
     def updated(self, parameter: torch.Tensor) -> list[torch.Tensor]:
         """Return the tensors that a step updates in place of a parameter of the optimizer's groups.
@@ -192,17 +267,19 @@ class Division:
             part.value.grad = None if gradient is None else part.gradient
         return [part.value for part in found.parts]
 
-    def gradients(self) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-        """Return gradients of divided parameters' parts: those that this rank alone has, and those that all ranks have."""
+    def gradients(self) -> tuple[list[torch.Tensor], list[torch.Tensor], list[torch.Tensor]]:
+        """Return gradients of divided parameters' parts: those that this rank counts for all, those that all ranks have, and those
+        that another rank counts."""
         parts = [
-            part
+            (part, self._counted is None or self._counted(each.name, part.start))
             for each in self._divided.values()
             for part in each.parts
             if each.parameter.grad is each.gradient
         ]
         return (
-            [part.gradient for part in parts if part.alone],
-            [part.gradient for part in parts if not part.alone],
+            [part.gradient for part, counts in parts if part.alone and counts],
+            [part.gradient for part, _ in parts if not part.alone],
+            [part.gradient for part, counts in parts if part.alone and not counts],
         )
 
     def parts(self) -> set[int]:
@@ -226,15 +303,19 @@ class Division:
         if not self._divided:
             return plain(*args, **kwargs)
         loss = optimizers.of_closure(args, kwargs)
-        groups = [(group, group["params"]) for group in self._optimizer.param_groups]
+        self._groups = [(group, group["params"]) for group in self._optimizer.param_groups]
         try:
-            for group, parameters in groups:
+            for group, parameters in self._groups:
                 group["params"] = [part for each in parameters for part in self.updated(each)]
             plain()
         finally:
-            for group, parameters in groups:
-                group["params"] = parameters
+            self._put_groups_back()
         return loss
+
+    def _put_groups_back(self) -> None:
+        for group, parameters in self._groups:
+            group["params"] = parameters
+        self._groups = []
 
     def _cut(self) -> None:
         """Divide the state of whole parameters among their parts."""
@@ -270,23 +351,24 @@ class Division:
 def clip_divided(
     parameters: Iterable[torch.Tensor],
     division: Division,
-    everybodys: Callable[[float], Sequence[float]],
+    everybodys: Callable[[Callable[[], float]], Sequence[float]],
     max_norm: float,
     norm_type: float,
 ) -> torch.Tensor:
     """Clip these parameters' gradients like `clip_grad_norm_`, equally on all ranks, which all call it.
 
-    `everybodys`: gathers one number of each rank. The total norm is the norm of the ranks' norms and of the norm of gradients that
-    all ranks have.
+    `everybodys`: gathers one number of each rank, which it asks for again where a rank is lost. The total norm is the norm of the
+    ranks' norms and of the norm of gradients that all ranks have.
     """
-    alone, replicated = division.gradients()
+    _, replicated, _ = division.gradients()
     replicated += [
         each.grad for each in parameters if each.grad is not None and not division.is_divided(each)
     ]
-    norms = [*everybodys(_norm(alone, norm_type)), _norm(replicated, norm_type)]
+    norms = [*everybodys(lambda: _norm(division.gradients()[0], norm_type)), _norm(replicated, norm_type)]
     total = torch.linalg.vector_norm(torch.tensor(norms, dtype=torch.float64), norm_type)
     share = (max_norm / (total + 1e-6)).clamp(max=1.0)
-    for each in (*alone, *replicated):
+    counted, _, others = division.gradients()
+    for each in (*counted, *others, *replicated):
         each.mul_(share.to(each.dtype))
     norm: torch.Tensor = total.to(torch.get_default_dtype())
     return norm
@@ -336,6 +418,17 @@ def _part(parameter: torch.nn.Parameter, view: torch.Tensor, own: Range) -> Part
     value = parameter.detach().view(-1)[own.start : own.stop].view(shape)
     gradient = view.view(-1)[own.start : own.stop].view(shape)
     return Part(own.start, own.stop, own.alone, torch.nn.Parameter(value), gradient)
+
+
+def _put(state: dict[str, Any], value: torch.Tensor, start: int, shard: Shard) -> None:
+    """Set a part's state, or a whole parameter's, from where a shard has it; the part starts at that element."""
+    first, last = max(start, shard.start), min(start + value.numel(), shard.stop)
+    for key, array in shard.state.arrays.items():
+        if key not in state:
+            state[key] = torch.zeros_like(value, dtype=array.dtype, memory_format=torch.contiguous_format)
+        given = array.reshape(-1)[first - shard.start : last - shard.start]
+        state[key].view(-1)[first - start : last - start] = given.to(value.device)
+    state.update({key: _scalar(told) for key, told in shard.state.scalars.items()})
 
 
 def _state_of(name: str, part: torch.Tensor, state: Mapping[str, Any]) -> State:

@@ -88,6 +88,13 @@ class Members:
         )
         commit.before_forward = late.exchange
         framework.before_training_forward(late.exchange)
+
+        def forward_begins() -> None:
+            # Ranks may go where no program of the next step is launched.
+            if commit.standing.owners:
+                commit.backward_began()
+
+        framework.before_training_forward(forward_begins)
         if self._keep == "before_forward":
             self._keep_before_forward(session, commit)
         return session, commit, loop
@@ -126,6 +133,8 @@ class Members:
                     asked=self._asked,
                     standing=None,
                 )
+                # Later newcomers get the job's plan from this rank, too.
+                self._asked = self._asked._replace(plan=found.standing.plan)
                 session, commit, loop = self._made(found.source, spans(), found)
                 share_states(session, commit, found, self._parts)
                 process.begin(steps=found.standing.steps)

@@ -92,6 +92,8 @@ class TorchParts:
         for each in self._framework.parameters():
             if each.sparse:
                 return f"the gradient of `{each.name}` is sparse"
+        if self._framework.division:
+            return "owners update parameters, and each rank has the optimizer's state of its parts alone"
         known = {id(each) for each in self._trained}
         optimizer = self._framework.optimizer
         for parameter, state in optimizer.state.items():

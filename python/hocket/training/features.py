@@ -6,8 +6,10 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from hocket.artefacts.plan import Gathered, Owned, Plan, Served
+from hocket.artefacts.plan import Gathered, Plan, Served, Traced
+from hocket.planning.seconds import updates
 from hocket.refusals import (
+    BESIDE_OWNERS,
     ELASTIC,
     GATES,
     HELPERS,
@@ -67,8 +69,10 @@ def of_plan(plan: Plan) -> Iterator[Feature]:
             yield SPARSE, {"variable": bucket.variables[0], "index": index}
         if isinstance(route, Served):
             yield SERVERS, {}
-        if isinstance(route, Owned) and route.update == "owners":
+        if updates(bucket):
             yield OWNERS, {"index": index}
+    if any(isinstance(bucket.route, Traced) for bucket in plan.buckets) and any(map(updates, plan.buckets)):
+        yield BESIDE_OWNERS, {"what": "a policy"}
     if len(plan.workers) < plan.world:
         yield HELPERS, {}
 

@@ -24,11 +24,12 @@ from hocket.parameter_server.plan import serves
 from hocket.planning.asked import Asked, asked_for
 from hocket.planning.default import Choice, by_cluster, by_hosts, default_plan
 from hocket.planning.reordered import matters
+from hocket.planning.seconds import updates
 from hocket.policies.load import load
 from hocket.policy.epoch import Epoch, Epochs
 from hocket.policy.policy import Policy
 from hocket.policy.topology import Topology
-from hocket.refusals import MEANS, PLAN, POLICY, REORDER, SEARCH, TURNS, refused
+from hocket.refusals import BESIDE_OWNERS, ELASTIC, MEANS, PLAN, POLICY, REORDER, SEARCH, TURNS, refused
 from hocket.setting_values import seconds_of
 from hocket.settings import Settings
 from hocket.training.autopilot.autopilot import Autopilot, useful
@@ -296,6 +297,8 @@ def _among(
     job = process.job
     if plan is None or not job.settings.reorder:
         return members_source(plan, scopes, gradients, process=process, begin=begin, local=local)
+    if any(map(updates, plan.buckets)):
+        raise refused(ELASTIC, BESIDE_OWNERS, what=REORDER)
     if not (useful(job, asked=True) and matters(plan)):
         # An agreed value of the job's may be the key of a plan, which is for others.
         begin = None if begin is None else (begin[0], {})

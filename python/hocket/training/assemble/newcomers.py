@@ -22,6 +22,7 @@ from hocket.artefacts.promise import Promise
 from hocket.errors import Error, RendezvousError, UsageError
 from hocket.job.store.frames import FRAME_BYTES_MAX
 from hocket.members.member_messages import Regroup
+from hocket.planning.seconds import updates
 from hocket.policy.policy import Policy
 from hocket.settings import Settings
 from hocket.training.assemble.start import go_on_in, prepare
@@ -163,7 +164,11 @@ def met(
         process=process,
         settings=dataclasses.replace(settings, search=now.search),
         holders=holders,
-        held=parts.arrays if current else None,
+        held=0
+        if now.plan is not None and any(map(updates, now.plan.buckets))
+        else parts.arrays
+        if current
+        else None,
         begin=now.begin,
         local=now.local,
     )
@@ -197,6 +202,7 @@ def share_states(session: ReducingSession, commit: Members, found: Met, parts: S
     sources = near(holders, job.hosts)
     others = [rank for rank in range(job.world) if rank not in holders]
     alone = session.updates.local
+    session.owners.share()
     if found.current:
         parts.hand_over()
     elif alone is not None and alone.outer.momentum:

@@ -24,12 +24,15 @@ from hocket.refusals import AGAIN, ELASTIC, JOIN, refused
 from hocket.training.elastic.absent import gathered_without_the_absent, without_the_absent
 from hocket.training.elastic.giving import Giving
 from hocket.training.elastic.notice import Notice
+from hocket.training.elastic.owners import MembersOwners
 from hocket.training.elastic.standing import Standing
 from hocket.training.loop.loop import Loop, workers_of
 from hocket.training.memory.turns import is_synchronous
 from hocket.training.step.apart import Apart
 from hocket.training.step.commit import Commit
 from hocket.training.step.companion import MembersCompanion
+from hocket.training.step.owners import Owners
+from hocket.training.step.place import Place
 from hocket.training.step.step import Step
 
 log = logging.getLogger("hocket.elastic")
@@ -78,6 +81,14 @@ class Members(Commit):
     def left(self) -> bool:
         return self.standing.left
 
+    def owners(self, step: Step, place: Place) -> Owners:
+        standing = self.standing
+        known = getattr(standing, "owners", None)
+        standing.owners = (
+            MembersOwners(step, place, standing, self._membership) if known is None else known.meet(place)
+        )
+        return standing.owners
+
     def begin(self, step: Step) -> None:
         super().begin(step)
         self.ranks = lambda: self.standing.counted
@@ -86,6 +97,7 @@ class Members(Commit):
     def met(self, holders: Sequence[int]) -> None:
         """Tell the script and the policies that all ranks have met. `holders`: ranks that were there before."""
         standing = self.standing
+        standing.owners.met()
         self._membership.resumed(again=False)
         self._loop.met(standing.everyone)
         self._tell(standing.counted, self.step.iteration)
@@ -118,7 +130,10 @@ class Members(Commit):
         return False
 
     def backward_began(self) -> None:
-        # A parting may be left from a step that was not applied, such as one with non-finite gradients.
+        """Go on from a step that the script has not applied, such as one with non-finite gradients: ranks may leave with it."""
+        if self.standing.owners:
+            self.standing.owners.skipped()
+            self._parted = self.standing.part() or self._parted
         self._tell_of_parting()
 
     def reduce(self, unmade: Sequence[str], *, waits: bool) -> list[LiveTurn]:  # noqa: ARG002  # it always does
@@ -149,11 +164,15 @@ class Members(Commit):
         self._membership.progress.stepped(
             self.step.iteration, ranks=len(numbers), samples=self._loop.step_stands()
         )
-        self._part()
+        if not self.standing.owners:
+            self._parted = self.standing.part() or self._parted
 
     def stepped(self) -> None:
         if self.standing.flushing:
             return
+        if self.standing.owners:
+            # Leaving ranks make this step, too, and hand over their parts.
+            self._parted = self.standing.part() or self._parted
         local = alone = self.step.updates.local is not None
         alone = alone and not self._exchanged
         self._loop.alone, self._exchanged = alone, False
@@ -198,26 +217,6 @@ class Members(Commit):
         """Tell the script of a change of members."""
         job = self.step.job = self.standing.everyone.among(members)
         self._loop.changes.go_on(workers_of(job), step, left=left)
-
-    def _part(self) -> None:
-        """Begin the epoch without leaving ranks, if all ranks have agreed on it with the step that has just been reduced.
-
-        All ranks wait for one another once more. A rank that has done so knows that all have the step: nobody needs connections of
-        the old epoch any more, and the first rank that closes those to a leaver does no harm.
-        """
-        standing, members = self.standing, self._membership.without_leavers()
-        if members is None or self.left:
-            return
-        if not set(standing.members) <= set(members):
-            with contextlib.suppress(EpochError):
-                standing.meet_once_more()
-            iteration = self.step.iteration
-            if standing.everyone.rank not in members:
-                self._membership.wait_for_release(self.job.settings.timeout_s)
-                standing.let_go(iteration)
-                return
-            standing.go_on(iteration - 1)
-        self._parted = members
 
     def _tell_of_parting(self) -> None:
         if self.left:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
 from hocket.artefacts.plan import Plan
 from hocket.errors import PolicyError, ProgramError
@@ -15,15 +16,15 @@ log = logging.getLogger("hocket.elastic")
 
 
 def followed(
-    before: ProgramSource, plan: Plan, job: Job, epoch: int
+    before: ProgramSource, plan: Plan, job: Job, epoch: int, alive: Sequence[int]
 ) -> tuple[ProgramSource, list[CompiledBucket]]:
     """Return the source of the remaining ranks, which are those of `job`, and its programs: plain means, where a policy refuses
     these ranks and the job may go on with means.
 
-    `plan`: that of all ranks that have met; `epoch`: number of the epoch of members.
+    `plan`: that of all ranks that have met, of which those `alive` remain; `epoch`: number of the epoch of members.
     """
     assert before.following is not None  # noqa: S101  # of an elastic job
-    plan = following(plan, job.hosts)
+    plan = following(plan, job.hosts, alive)
     source = before.following(plan, job, epoch)
     try:
         return source, source.buckets()

@@ -22,6 +22,7 @@ from hocket.artefacts.plan import (
     Traced,
     Turn,
 )
+from hocket.planning import seconds
 from hocket.planning.buckets import with_codec
 from hocket.planning.default import Choice, by_hosts
 from hocket.planning.rows import most
@@ -64,10 +65,13 @@ def _with_barrier(schedule: Schedule) -> Schedule:
     return replace(schedule, overlap="barrier", turns=turns)
 
 
-def following(plan: Plan, hosts: Sequence[str]) -> Plan:
+def following(plan: Plan, hosts: Sequence[str], alive: Sequence[int] | None = None) -> Plan:
     """Return a plan for ranks on these hosts. Buckets have the same parts, so their memory stays; policies decide anew about
-    theirs, and rows are gathered as before. Means travel by the route that fits the hosts, and over all cards, since a host that
-    has joined may have fewer; where they were rounded, they are rounded between hosts.
+    theirs, and rows are gathered as before. Where owners update, seconds take the parts of those that are gone; ranks that have
+    met own equal parts.
+
+    Means travel by the route that fits the hosts, and over all cards, since a host that has joined may have fewer; where they were
+    rounded, they are rounded between hosts. `alive`: these ranks, in the plan; None: they have met.
 
     >>> from hocket.artefacts.gradient import Gradient
     >>> from hocket.planning.default import default_plan
@@ -87,8 +91,12 @@ def following(plan: Plan, hosts: Sequence[str]) -> Plan:
         if isinstance(bucket.route, Gathered):
             rows = most(bucket, plan.world, len(hosts))
             return replace(bucket, order=choice.order, cards=None, route=replace(bucket.route, rows=rows))
-        mean = _mean(bucket, choice)
-        return with_codec(mean, bucket.codec, remote) if remote and bucket.codec != "none" else mean
+        if seconds.updates(bucket):
+            owned = seconds.anew(bucket, hosts) if alive is None else seconds.among(bucket, alive, hosts)
+            next_one = replace(owned, codec="none", codec_links=(), cards=None)
+        else:
+            next_one = _mean(bucket, choice)
+        return with_codec(next_one, bucket.codec, remote) if remote and bucket.codec != "none" else next_one
 
     return replace(
         plan,

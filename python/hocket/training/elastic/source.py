@@ -14,6 +14,7 @@ from hocket.artefacts.local import Local, localized
 from hocket.artefacts.plan import Plan, Traced
 from hocket.job.rendezvous import Job
 from hocket.members.members_store import Among
+from hocket.planning.seconds import apart
 from hocket.policy.epoch import Epoch, Epochs
 from hocket.policy.policy import Value
 from hocket.policy.topology import Topology
@@ -49,6 +50,7 @@ def members_source(
     """
     if plan is not None:
         bucket_memory.check_runs(plan, gradients)
+        plan = apart(plan, process.job.hosts)
     number, agreed = begin or (0, initial(scopes))
     return Sources(plan is None, scopes, gradients, process, local).of(
         plan, process.job, Epoch(number, agreed), members=0, before=None

@@ -30,6 +30,7 @@ from hocket.training.elastic.absent import check_finished, without_the_absent
 from hocket.training.elastic.barrier import Barrier
 from hocket.training.elastic.followed import followed
 from hocket.training.elastic.kept import Kept
+from hocket.training.elastic.owners import MembersOwners
 from hocket.training.memory.turns import slots_for
 from hocket.training.step.apart import Apart
 from hocket.training.step.companion import MembersCompanion
@@ -46,6 +47,7 @@ class Standing:
         job: the same, as the members of the engine's epoch see it.
         members: these members, by their ranks when all met.
         counted: members whose gradients are in the last step.
+        owners: owners that update, if the plan has any, and their seconds.
         plan: plan of all that have met, in the epoch of policies in force: the remaining ranks go on with its buckets.
         meets: all meet newcomers when the last step that stands is applied, provided there still are any.
         missed: a part of this step was not launched, because the epoch of members had ended.
@@ -59,6 +61,7 @@ class Standing:
     members: tuple[int, ...]
     counted: tuple[int, ...]
     plan: Plan
+    owners: MembersOwners
 
     def __init__(self, membership: Membership, memory: Apart) -> None:
         self.meets = self.missed = self.flushing = self.left = False
@@ -139,6 +142,15 @@ class Standing:
         with without_the_absent(self._membership):
             self.step.engine.wait(self._barrier.enter(), self.job.settings.timeout_s, finished)
 
+    def enter_barrier(self) -> int:
+        """Enter the barrier between two steps; return the program to wait for."""
+        return self._barrier.enter()
+
+    def some_have_finished(self) -> bool:
+        """Return whether a rank's script has ended with the last step."""
+        finished = tuple(self._membership.finished.items())
+        return any(rank in self.members and steps >= self.step.iteration for rank, steps in finished)
+
     def check_finished(self, iteration: int | None = None) -> None:
         """Raise PeerError if another rank no longer takes part in that step; None: the step under way."""
         iteration = self.step.iteration if iteration is None else iteration
@@ -154,7 +166,8 @@ class Standing:
     def go_on(self, iteration: int) -> bool:
         """Begin the epoch of the remaining ranks. Return whether the step stands: a rank had seen that all have its sums."""
         step = self.step
-        self.counted = self.members
+        if iteration >= step.iteration:
+            self.counted = self.members
         kept = self._kept
         if self._whole and step.source.policies:
             # The engine's next epoch frees the programs, and with them their state.
@@ -180,6 +193,7 @@ class Standing:
             self.missed = False
             try:
                 self._load(epoch.number)
+                self.owners.begin(between=iteration < self.step.iteration)
             except EpochError:
                 continue
             self._settled = self._membership.committed
@@ -191,6 +205,28 @@ class Standing:
         gone, self.members = set(self.members).difference(epoch.members), epoch.members
         if (failing := self.everyone.failing) is not None:
             failing.goes_on(epoch.members, sorted(gone.difference(epoch.left)))
+
+    def part(self) -> tuple[int, ...] | None:
+        """Begin the epoch without leaving ranks, if all ranks have agreed on it with the step that was reduced last; return the
+        members without them.
+
+        All ranks wait for one another once more. A rank that has done so knows that all have the step: nobody needs connections of
+        the old epoch any more, and the first rank that closes those to a leaver does no harm.
+        """
+        members = self._membership.without_leavers()
+        if members is None or self.left:
+            return None
+        if not set(self.members) <= set(members):
+            with contextlib.suppress(EpochError):
+                self.owners.hand_over(members)
+                self.meet_once_more()
+            iteration = self.step.iteration
+            if self.everyone.rank not in members:
+                self._membership.wait_for_release(self.job.settings.timeout_s)
+                self.let_go(iteration)
+                return None
+            self.go_on(iteration - 1)
+        return members
 
     def lay_out(self) -> None:
         """Lay out the buckets of an epoch of policies that begins after the last step. Others may have loaded it already."""
@@ -228,6 +264,7 @@ class Standing:
         try:
             with without_the_absent(self._membership):
                 self._wait_for_sums()
+                self.owners.give_means()
                 agreed = self._agreed()
                 self.meets = self._awaited or agreed != self._in_force
                 if step.agreement.votes.meet:
@@ -277,6 +314,8 @@ class Standing:
             # Programs for other members have other blocks of rows.
             self.step.agreement.finish_rows(updates.buckets[turn.arena])
             updates.readiness.applied(turn.arena)
+        if self._due:
+            self.owners.stands()
         # Other members wait until all gradients that were made are applied.
         planned = self._awaited or self.step.agreement.votes.members != self._in_force
         if planned and not updates.settled:
@@ -303,7 +342,7 @@ class Standing:
                     before.timer.worker_removed(rank)
         before.stop()
         self.job = job
-        step.source, compiled = followed(before, self.plan, job, epoch)
+        step.source, compiled = followed(before, self.plan, job, epoch, self.members)
         placed = self._memory.loaded(compiled, step.engine, job.rank, f" of members' epoch {epoch}")
         self._kept.put(placed, step.engine, job.rank)
         if isinstance(step.agreement.votes, Votes):
@@ -311,4 +350,5 @@ class Standing:
         self._barrier.load(job.hosts)
         self._companion.load(job)
         step.loading.follow(placed)
+        self.owners.follow(placed, self.members)
         step.source.start_timer(())

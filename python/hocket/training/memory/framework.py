@@ -9,7 +9,7 @@ them back. All calls come from the thread that trains.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -170,8 +170,30 @@ class Division(Protocol):
         """Note that this rank has means only in its ranges of the bucket's divided parameters, until they are zeroed: scripts
         should not take the contents of the views for gradients."""
 
-    def shards(self) -> Sequence[Shard]:
-        """Return the optimizer state of each range that has any."""
+    def shards(self, *, undivided: bool = False) -> Sequence[Shard]:
+        """Return the optimizer state of each range that has any. `undivided`: also that of parameters that are not divided."""
+
+    def add(self, ranges: Mapping[str, Sequence[Range]]) -> None:
+        """Step these ranges of divided parameters, too, which begin without optimizer state."""
+
+    def put(self, shards: Iterable[Shard]) -> None:
+        """Set optimizer state, as far as this rank steps what it is of: one array may come in several shards."""
+
+    def whole(self, shards: Iterable[Shard]) -> dict[str, State]:
+        """Return the state of whole parameters, of which these are all the parts."""
+
+    def forget(self) -> None:
+        """Step whole parameters again, without the state of those that were divided."""
+
+    def packed(self, shards: Iterable[Shard]) -> bytes:
+        """Return shards as bytes."""
+
+    def unpacked(self, data: bytes) -> list[Shard]:
+        """Return shards that another rank has packed."""
+
+    def count(self, counted: Callable[[str, int], bool] | None) -> None:
+        """Count a range of a parameter that starts there, in norms of all ranks' gradients, only where `counted` says so; None: all
+        that no other rank updates."""
 
     def undivide(self, state: Mapping[str, State]) -> None:
         """Step whole parameters again, with this state of those that were divided; gradients that were `reduced` are whole in their

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -37,15 +37,22 @@ class Shard:
     state: State
 
 
-def ranges(buckets: Iterable[LoadedBucket], rank: int) -> dict[str, tuple[Range, ...]]:
-    """Return the ranges that `rank` updates of each parameter with owners, ascending: its own, and those of all ranks."""
+Held = Mapping[int, Sequence[tuple[int, int]]]
+"""By number of a bucket, elements of it: start and stop of each piece."""
+
+
+def ranges(
+    buckets: Iterable[LoadedBucket], rank: int, held: Held | None = None
+) -> dict[str, tuple[Range, ...]]:
+    """Return the ranges that `rank` updates of each parameter with owners, ascending: its own, and those of all ranks.
+    `held`: instead of what it owns."""
     found: dict[str, list[Range]] = {}
     divided: set[str] = set()
     for bucket in buckets:
         for launch in bucket.launches:
             if launch.values is not None:
                 divided |= {name for name, start, stop in launch.compiled.ranges if start < stop}
-            for name, own in _updated(launch, rank):
+            for name, own in _updated(launch, rank, held):
                 found.setdefault(name, []).append(own)
     return {
         name: tuple(sorted(own))
@@ -71,20 +78,28 @@ def agreed(told: Iterable[Mapping[str, tuple[list[str], dict[str, Any]]]]) -> di
     return found
 
 
-def _updated(launch: Launch, rank: int) -> Iterable[tuple[str, Range]]:
+def within(launch: Launch, start: int, stop: int) -> Iterable[tuple[str, int, int]]:
+    """Yield what elements `start` to `stop` of a bucket are of its parameters: names, first elements and ends."""
+    at = 0
+    for name, first, last in launch.compiled.ranges:
+        begin, end = max(start, at), min(stop, at + last - first)
+        if begin < end:
+            yield name, begin - at + first, end - at + first
+        at += last - first
+
+
+def _updated(launch: Launch, rank: int, held: Held | None) -> Iterable[tuple[str, Range]]:
     values = launch.compiled.values
     ends = [0]
     for _, start, stop in launch.compiled.ranges:
         ends.append(ends[-1] + stop - start)
     for (name, start, _), (first, last) in zip(launch.compiled.ranges, pairwise(ends), strict=True):
         if values is None:
-            owned = [(rank, first, last)]
+            owned = [(first, last)]
+        elif held is None:
+            owned = [(begin, end) for owner, begin, end in values.owned if owner == rank]
         else:
-            owned = [
-                (owner, max(begin, first), min(end, last))
-                for owner, begin, end in values.owned
-                if owner == rank
-            ]
-        for _, begin, end in owned:
+            owned = list(held.get(launch.number, ()))
+        for begin, end in ((max(begin, first), min(end, last)) for begin, end in owned):
             if begin < end:
                 yield name, Range(begin - first + start, end - first + start, values is not None)

@@ -91,7 +91,11 @@ class Apart(Memory):
             count = slots[arena.numbers[0]]
             first, *others = (over(arena.gradients, engine.allocate(size), array) for _ in range(count))
             sums = tuple(over(arena.gradients, engine.allocate(size), array) for _ in range(count))
-            self._areas.append(Area(replace(first, others=tuple(others)), arena.numbers, sums))
+            values = None
+            if any(buckets[number].values is not None for number in arena.numbers):
+                values = over(arena.gradients, engine.allocate(size), array)
+            bucket = replace(first, values=values, others=tuple(others))
+            self._areas.append(Area(bucket, arena.numbers, sums))
 
     def loaded(
         self, buckets: Sequence[CompiledBucket], engine: _native.Engine, rank: int, label: str
@@ -126,7 +130,19 @@ class Apart(Memory):
                 )
                 if rows is not None:
                     rows.load(priority=compiled.priority, label=named, cards=compiled.cards)
-                launches.append(Launch(replaced(compiled, program=own), program, number, runs, rows=rows))
+                launch = Launch(replaced(compiled, program=own), program, number, runs, rows=rows)
+                if compiled.values is not None and area.bucket.values is not None:
+                    bound = launch.bound(area.bucket.values.memory)
+                    fanned, numbered = staged(compiled.values.program, bound, self._device)
+                    values = engine.load(
+                        fanned,
+                        numbered(bound),
+                        priority=compiled.priority,
+                        label=f"values of bucket {number}{label}",
+                        cards=compiled.cards,
+                    )
+                    launch = replace(launch, values=values)
+                launches.append(launch)
             others = tuple(replace(each, launches=tuple(launches)) for each in area.bucket.others)
             found.append(replace(area.bucket, launches=tuple(launches), others=others))
         return found

@@ -11,6 +11,8 @@ from hocket.artefacts.plan import Plan
 from hocket.errors import PeerError, UsageError
 from hocket.job.rendezvous import Job
 from hocket.training.servers.served import PATIENCE_S
+from hocket.training.step.owners import Owners
+from hocket.training.step.place import Place
 
 if TYPE_CHECKING:
     from hocket.training.step.step import Step
@@ -51,6 +53,10 @@ class Commit:
     def job(self) -> Job:
         """Job of the ranks for which the programs in force were made."""
         return self.step.job
+
+    def owners(self, step: Step, place: Place) -> Owners:
+        """Return the owners of a step that begins at this place."""
+        return Owners(step.framework, place.engine, place.job, step.naming)
 
     def begin(self, step: Step) -> None:
         """Begin among ranks that have met, when the step has its votes and no buckets."""

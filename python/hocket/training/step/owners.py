@@ -75,6 +75,9 @@ class Owners:
         self._framework.division.undivide(self.whole())
         self._buckets = ()
 
+    def share(self) -> None:
+        """Give ranks that have just met the optimizer state of what each is to step: where a job keeps its ranks, none do."""
+
     def reduced(self, bucket: LoadedBucket) -> None:
         """Note that owners have the means of a bucket's gradients, of which no rank has all."""
         if bucket.values is not None:
@@ -120,8 +123,8 @@ class Owners:
                         found[name].arrays[key] = flat[name]
         return found
 
-    def numbers(self, own: float) -> list[float]:
-        """Return the number that each rank gives, by rank, the same on all."""
+    def numbers(self, own: Callable[[], float]) -> list[float]:
+        """Return the number that each rank gives by `own`, by rank, the same on all."""
         job = self._job
         if self._norms is None:
             memory = self._engine.allocate(job.world * ITEM_BYTES["f64"])
@@ -137,7 +140,7 @@ class Owners:
             self._norms = number, np.frombuffer(memoryview(memory), np.float64)
         number, values = self._norms
         values[:] = 0
-        values[job.rank] = own
+        values[job.rank] = own()
         self._engine.launch(number)
         self._wait([number])
         return [float(each) for each in values]

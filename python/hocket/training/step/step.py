@@ -31,7 +31,6 @@ from hocket.training.step.delays import Delays
 from hocket.training.step.joinable import finished_first
 from hocket.training.step.loading import Loading
 from hocket.training.step.memory import Memory
-from hocket.training.step.owners import Owners
 from hocket.training.step.place import Place
 from hocket.training.step.statistics import Steps, warn_of_non_finite
 from hocket.training.step.together import Together
@@ -93,7 +92,7 @@ class Step:
         self.job, self.engine, self.source, self.spans = place.job, place.engine, place.source, place.spans
         self.agreement = Agreement(self, place)
         self.steps = Steps(place.engine, place.source)
-        self.owners = Owners(self.framework, place.engine, place.job, self.naming)
+        self.owners = self.commit.owners(self, place)
 
     @property
     def buckets(self) -> list[LoadedBucket]:
@@ -273,9 +272,9 @@ class Step:
             self.delays.given(turn, mean)
         if self.updates.own is not None:
             return unmade
-        self.owners.reduced(own)
         if mean is not own and not own.sparse:
             self.framework.show(mean)
+        self.owners.reduced(own)
         for name in unmade:
             self.framework.drop(name)
         if self.source.served is not None and own.served:
