@@ -11,7 +11,7 @@ use crate::lock::lock;
 use hocket_ids::Rank;
 use hocket_wire::clock::now_ns;
 use hocket_wire::link::Port;
-use hocket_wire::mesh::Listener;
+use hocket_wire::listener::Listener;
 use hocket_wire::poll::Poller;
 use std::io;
 use std::sync::atomic::Ordering;

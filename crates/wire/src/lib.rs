@@ -21,6 +21,7 @@ mod lanes;
 pub mod life;
 pub mod limits;
 pub mod link;
+pub mod listener;
 mod meeting;
 pub mod memory;
 pub mod mesh;

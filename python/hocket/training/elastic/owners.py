@@ -191,7 +191,7 @@ class MembersOwners(Owners):
                 try:
                     with without_the_absent(self._membership):
                         exchange()
-                        self._wait([self._standing.enter_barrier()])
+                        self._wait([self._standing.barrier.enter()])
                 except EpochError:
                     self._standing.go_on(self._standing.step.iteration - 1)
                     if self._reached <= self._made:
@@ -212,7 +212,7 @@ class MembersOwners(Owners):
 
     def _exchange_values(self) -> None:
         super().stepped()
-        self._wait([self._standing.enter_barrier()])
+        self._wait([self._standing.barrier.enter()])
         self._lacks = False
 
     # A new epoch of members.
@@ -267,7 +267,7 @@ class MembersOwners(Owners):
         if lacks:
             self._exchange_values()
         else:
-            self._wait([self._standing.enter_barrier()])
+            self._wait([self._standing.barrier.enter()])
         self.owes = False
 
     def _check_none_is_lost(self, have: npt.NDArray[np.bool_]) -> None:
@@ -354,8 +354,14 @@ class MembersOwners(Owners):
             standing.check_finished()
         elif not self.owes:
             standing.check_finished(standing.step.iteration - 1)
-        elif standing.some_have_finished():
+        elif _some_have_finished(standing, self._membership):
             raise _HasFinishedError
+
+
+def _some_have_finished(standing: Standing, membership: Membership) -> bool:
+    """Return whether a rank's script has ended with the last step."""
+    finished = tuple(membership.finished.items())
+    return any(rank in standing.members and steps >= standing.step.iteration for rank, steps in finished)
 
 
 class _HasFinishedError(Exception):

@@ -85,7 +85,7 @@ class Standing:
         self.members = self.counted = tuple(range(step.job.world))
         self._settled = step.iteration
         self.missed = self._whole = False
-        self._barrier = Barrier(step.engine, step.job.hosts)
+        self.barrier = Barrier(step.engine, step.job.hosts)
 
     def keep(self) -> None:
         """Copy the state that policies keep, which is now as after the last step that stands."""
@@ -140,16 +140,7 @@ class Standing:
         """Wait for all ranks between two steps. A rank that has met all others may finish before this rank does."""
         finished = partial(self.check_finished, self.step.iteration - 1)
         with without_the_absent(self._membership):
-            self.step.engine.wait(self._barrier.enter(), self.job.settings.timeout_s, finished)
-
-    def enter_barrier(self) -> int:
-        """Enter the barrier between two steps; return the program to wait for."""
-        return self._barrier.enter()
-
-    def some_have_finished(self) -> bool:
-        """Return whether a rank's script has ended with the last step."""
-        finished = tuple(self._membership.finished.items())
-        return any(rank in self.members and steps >= self.step.iteration for rank, steps in finished)
+            self.step.engine.wait(self.barrier.enter(), self.job.settings.timeout_s, finished)
 
     def check_finished(self, iteration: int | None = None) -> None:
         """Raise PeerError if another rank no longer takes part in that step; None: the step under way."""
@@ -271,7 +262,7 @@ class Standing:
                     step.companion.meet()
                 self._whole = True
                 if self._membership.prepared(iteration, agreed):
-                    self._wait(self._barrier.enter())
+                    self._wait(self.barrier.enter())
                 if not self._membership.done(iteration):
                     return False
         except EpochError:
@@ -347,7 +338,7 @@ class Standing:
         self._kept.put(placed, step.engine, job.rank)
         if isinstance(step.agreement.votes, Votes):
             step.agreement.votes.load(job.hosts)
-        self._barrier.load(job.hosts)
+        self.barrier.load(job.hosts)
         self._companion.load(job)
         step.loading.follow(placed)
         self.owners.follow(placed, self.members)
