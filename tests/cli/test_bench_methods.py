@@ -99,6 +99,6 @@ def test_what_cannot_run_is_said() -> None:
     assert left_out[0].startswith("torchft is left out: ")
     with pytest.raises(UsageError, match="there is no method `dilocco`"):
         chosen(["dilocco"])
-    wrong = CliRunner().invoke(hocket, ["bench", "methods", "--rates", "0.1,-1"])
+    wrong = CliRunner().invoke(hocket, ["bench", "methods", "--learning-rates", "0.1,-1"])
     assert wrong.exit_code == 2
     assert "`-1` is not a learning rate above 0 such as 0.004" in wrong.output

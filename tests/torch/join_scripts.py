@@ -26,7 +26,9 @@ from hocket.artefacts.gradient import Gradient
 from hocket.artefacts.plan import AllReduce, Owned, Owner, Plan
 from hocket.job.store.store import Store
 from hocket.members.joining import Joining
+from hocket.members.contact import Contact
 from hocket.members.membership import Membership
+from hocket.members.participation import Participation
 from hocket.planning.buckets import buckets
 from hocket.planning.buckets import plan_of as planned
 from hocket.policy.context import Context
@@ -198,15 +200,15 @@ def break_down(flaw: str, directory: Path, *, founds: bool) -> None:
         case "is stopped while all connect" | "hangs while all connect" if not founds:
             after_gather("engine", stop if "stopped" in flaw else hang)
         case "dies when it is welcome":
-            dies_before(Membership, "_wait_as")
+            dies_before(Contact, "take_part")
         case "dies when it is counted on" if not founds:
-            dies_before(Membership, "_enter")
+            dies_before(Participation, "_enter")
         case "dies while all meet":
             dies_before(newcomers, "prepare")
         case "dies when all have met":
             dies_before(Membership, "begin", times=int(founds))
         case "dies before its first step with newcomers":
-            dies_before(Membership, "met")
+            dies_before(Membership, "resumed")
 
 
 def trained(directory: Path, name: str, flaw: str) -> None:

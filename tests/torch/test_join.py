@@ -194,7 +194,7 @@ def test_a_job_ends_with_the_last_rank_that_has_its_state(trainings: Callable[..
     assert newcomer.wait(PATIENCE_S) != 0
     outcome = training.end()
     assert outcome.ended is not None
-    assert outcome.ended.why == "nobody who holds the model's state is left"
+    assert outcome.ended.why == "nobody who holds the model's state is left; lost: members 0"
     assert "the job ends: nobody who holds the model's state is left" in training.said()
 
 

@@ -48,7 +48,7 @@ def start(settings, made=None, hosts=HOSTS):
     outcomes = [None] * len(hosts)
 
     def run(rank):
-        job = SimpleNamespace(rank=rank, world=len(hosts), hosts=hosts, settings=settings(rank))
+        job = SimpleNamespace(rank=rank, world=len(hosts), hosts=hosts, settings=settings(rank), relays=tuple)
         try:
             outcomes[rank] = bucket_memory.of_plan(made or plan(), GRADIENTS, job=job)
         except ProgramError as error:

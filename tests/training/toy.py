@@ -289,6 +289,9 @@ class Toy:
         for name, each in state.items():
             self.optimizer.moments[name] = each.arrays["moment"].reshape(self._of(name).value.shape).copy()
 
+    def forget(self) -> None:
+        self.undivide({})
+
     def array(self, memory: _native.Memory, start: int, dtype: str, shape: Sequence[int]) -> np.ndarray:
         count = int(np.prod(shape))
         if count == 0:

@@ -169,7 +169,7 @@ class Job:
             streams = peers[0][2][self.rank]
             connect_s = timeout_s if connect_timeout_s is None else connect_timeout_s
             engine.connect(
-                [(where, host) for where, host, _ in peers], connect_s, streams, self._agree(timeout_s)
+                [(where, host) for where, host, _ in peers], connect_s, streams, self._agree(connect_s)
             )
         except BaseException:
             engine.close()

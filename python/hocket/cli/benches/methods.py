@@ -40,7 +40,8 @@ EVALUATIONS, QUICK_EVALUATIONS = 20, 4
 )
 @click.option("--seeds", type=click.IntRange(1), metavar="N", help=f"Runs to compare.  [default: {SEEDS}]")
 @click.option(
-    "--rates",
+    "--learning-rates",
+    "rates",
     type=LEARNING_RATES,
     metavar="RATE,...",
     help="Learning rates of AdamW to try on a seed of their own, the same for all.  [default: 0.002,0.004,0.008,0.016]",

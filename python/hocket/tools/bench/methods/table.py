@@ -46,7 +46,7 @@ def sentences(found: Comparison) -> Iterator[str]:
     if edges:
         yield (
             f"* best at an edge of the grid of rates, so a better one may lie beyond it: {', '.join(edges)}; "
-            "widen it with --rates"
+            "widen it with --learning-rates"
         )
     diverged = [each.method for each in found.rows if each.loss is None]
     if diverged:
