@@ -8,15 +8,14 @@ The jobs are simulated; their coordinator and members are the real ones.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 from unittest import mock
 
 import pytest
 
-from hocket.members.gathering import Gathering
+from hocket.members.meetings import Meetings
 from hocket.members.membership import Membership
-from hocket.members.roll import Roll
 from tests.meetings import script
 from tests.meetings.course import Course
 from tests.support import drawn
@@ -52,12 +51,6 @@ def test_a_course_follows_from_its_seed() -> None:
     assert first.log == again.log
 
 
-def _due_in_the_newest_alone(gathering: Gathering, roll: Roll) -> tuple[int, ...] | None:
-    with mock.patch.object(gathering, "_epochs", dict([*gathering._epochs.items()][-1:])):
-        found: tuple[int, ...] | None = due(gathering, roll)
-        return found
-
-
 @contextlib.contextmanager
 def _gives_up(membership: Membership) -> Iterator[None]:
     """A time-out ends whoever has waited."""
@@ -65,18 +58,17 @@ def _gives_up(membership: Membership) -> Iterator[None]:
     yield
 
 
-due: Callable[..., Any] = Gathering.due
-
-
 @pytest.mark.parametrize(
     ("owner", "name", "planted", "first"),
     [
         (script, "without_the_absent", _gives_up, 0),
-        (Gathering, "due", _due_in_the_newest_alone, 52),
+        (Meetings, "must_be_newest", lambda *_: None, 0),
+        (Membership, "newcomers", (), 20),
     ],
     ids=[
         "a time-out ends who waits",
-        "a leaver is waited for at the edge",
+        "an older meeting goes on beside a newer one",
+        "members step on without newcomers",
     ],
 )
 def test_planted_bugs_are_found(owner: Any, name: str, planted: Any, first: int) -> None:
