@@ -47,7 +47,9 @@ impl Relays {
                     format!("{one} and {other} cannot reach each other, nor any rank that reaches both");
                 return Err(Error::Mesh { what, missing: vec![one, other], left: None });
             };
-            way.iter().for_each(|&at| busy[at] += 1);
+            for &at in &way {
+                busy[at] += 1;
+            }
             let pair = (Rank::from_index(one), Rank::from_index(other));
             found.insert(pair, way.into_iter().map(Rank::from_index).collect());
         }

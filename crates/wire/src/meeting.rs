@@ -120,19 +120,19 @@ impl<'a> Meeting<'a> {
             return Ok(Vec::new());
         }
         let own = self.caller.identity.rank;
-        let mut called = Vec::new();
+        let mut callees = Vec::new();
         for (at, missed) in missed.iter().enumerate() {
-            let caller = Rank::from_index(at);
+            let from = Rank::from_index(at);
             for (rank, _) in missed {
                 if *rank == own {
-                    self.awaited.remove(&caller);
-                    called.push(caller);
-                } else if caller == own {
+                    self.awaited.remove(&from);
+                    callees.push(from);
+                } else if from == own {
                     self.awaited.insert(*rank);
                 }
             }
         }
-        let again = self.call_all(&called, true)?;
+        let again = self.call_all(&callees, true)?;
         let again = agree(again)?;
         let mut unlinked = Vec::new();
         for (at, again) in again.into_iter().enumerate() {

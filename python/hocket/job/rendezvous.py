@@ -23,7 +23,7 @@ from hocket import __version__, _native, logs, typed
 from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster
 from hocket.errors import Error, RendezvousError
-from hocket.job import alike, emulated_links, secrecy
+from hocket.job import alike, emulated_links, relays, secrecy
 from hocket.job import alone as unnumbered
 from hocket.job import at_exit as ending
 from hocket.job.cause import cause_of
@@ -43,12 +43,6 @@ from hocket.spellings import bounds_of
 log = logging.getLogger("hocket.job")
 
 SECRET_BYTES = 32
-Way = tuple[int, int, list[int]]
-"""Two ranks, the lower one first, and the ranks through which their messages go."""
-
-Missed = list[tuple[int, str]]
-"""Ranks that a rank called and that did not answer, and why."""
-
 LINGER_S = 5.0
 """Time that rank 0 keeps its store for ranks that have not left yet."""
 
@@ -109,7 +103,7 @@ class Job:
     settings: Settings = field(repr=False)
     server: Server | None = field(default=None, repr=False)
     members: tuple[int, ...] = ()
-    relays: Callable[[], Sequence[Way]] = field(default=tuple, repr=False)
+    relays: Callable[[], Sequence[relays.Way]] = field(default=tuple, repr=False)
     progress: Progress = field(default_factory=Progress, repr=False)
     reports: Reports | None = field(default=None, repr=False)
 
@@ -169,7 +163,7 @@ class Job:
             streams = peers[0][2][self.rank]
             connect_s = timeout_s if connect_timeout_s is None else connect_timeout_s
             engine.connect(
-                [(where, host) for where, host, _ in peers], connect_s, streams, self._agree(connect_s)
+                [(where, host) for where, host, _ in peers], connect_s, streams, relays.agree(self, connect_s)
             )
         except BaseException:
             engine.close()
@@ -177,30 +171,10 @@ class Job:
         self.relays = lambda: engine.relays
         log.info("rank %d listens at %s, and is connected", self.rank, ", ".join(engine.addresses))
         if self.rank == 0:
-            self._tell_of_relays(engine)
+            relays.tell(self, engine)
         # Lost ranks of an elastic job have no place in the epoch in force; the others keep their numbers.
         self.progress.bytes_sent = lambda: dict(zip(engine.members, engine.bytes_sent(), strict=False))
         return engine
-
-    def _agree(self, timeout_s: float) -> Callable[[Missed], list[Missed]] | None:
-        """Return what tells all ranks which calls were not answered; None on one host, where all can call all."""
-        if len(set(self.hosts)) == 1:
-            return None
-
-        def agree(missed: Missed) -> list[Missed]:
-            everyone = self.store.gather("missed", self.rank, self.world, missed, timeout_s)
-            return [[(rank, why) for rank, why in each] for each in everyone]
-
-        return agree
-
-    def _tell_of_relays(self, engine: _native.Engine) -> None:
-        for one, other, way in engine.relays:
-            named = [f"rank {rank} on {self.hosts[rank]}" for rank in (one, other, *way)]
-            log.warning(
-                "hocket: %s and %s cannot reach each other: what they send goes through %s (docs/it-hangs.md, Ports)",
-                *named[:2],
-                " and ".join(named[2:]),
-            )
 
     def publish(self, generation: int = 0) -> None:
         """Report from now on how this rank gets on, where others may look. `generation`: see `LiveJob`. Errors: as `Reports`."""

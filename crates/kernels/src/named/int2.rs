@@ -32,7 +32,8 @@ pub fn top_k(inputs: &[&[u8]], outputs: &mut [&mut [u8]], given: &[f64]) -> Resu
         for &at in &order {
             let value = chunk[usize::from(at)];
             // NaN is above, and spreads from there.
-            let above = !(value.abs() <= middle);
+            let within = value.abs() <= middle;
+            let above = !within;
             sums[usize::from(above)] += f64::from(value.abs());
             counts[usize::from(above)] += 1;
             let code = u8::from(above) | u8::from(value.is_sign_negative()) << 1;

@@ -112,7 +112,7 @@ fn block(given: &[f64], elements: usize, codes: usize, scales: usize) -> Result<
     let [block] = constants(given)?;
     let block = block as usize;
     let fits = codes == elements.div_ceil(2) && block != 0 && elements.div_ceil(block) == scales;
-    if !fits || block % 2 != 0 {
+    if !fits || !block.is_multiple_of(2) {
         return Err(format!(
             "{elements} elements in even blocks of {block}, with {codes} bytes of codes and {scales} scales"
         ));
