@@ -52,7 +52,9 @@ def start(policies, settings, hosts=HOSTS):
     def run(rank):
         address = f"127.0.0.1:{server.port}"
         store = Store(address, SECRET, rank=rank, who=f"rank {rank}", timeout_s=TIMEOUT_S)
-        job = SimpleNamespace(rank=rank, world=len(hosts), hosts=hosts, store=store, settings=settings(rank), relays=tuple)
+        job = SimpleNamespace(
+            rank=rank, world=len(hosts), hosts=hosts, store=store, settings=settings(rank), relays=tuple
+        )
         # A bucket for each gradient.
         context = TraceContext.of(policies[rank], Topology.of(hosts), {"fusion_bytes": 0})
         try:

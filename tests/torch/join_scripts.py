@@ -25,8 +25,8 @@ import hocket.torch as hk
 from hocket.artefacts.gradient import Gradient
 from hocket.artefacts.plan import AllReduce, Owned, Owner, Plan
 from hocket.job.store.store import Store
-from hocket.members.joining import Joining
 from hocket.members.contact import Contact
+from hocket.members.joining import Joining
 from hocket.members.membership import Membership
 from hocket.members.participation import Participation
 from hocket.planning.buckets import buckets
