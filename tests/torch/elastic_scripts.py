@@ -142,12 +142,16 @@ WAYS: dict[str, Callable[[], object]] = {
 """What happens to a rank at an edge, by how victims say it after that."""
 
 
+LEAVING_S = 0.05
+"""How much longer a step takes a rank that has asked to leave."""
+
+
 class Fate:
     """Where a rank dies. `victims`: `RANK:STEP:EDGE` each, and a blank and one of `WAYS`, or `leaves`."""
 
     def __init__(self, rank: int, victims: list[str], leave: Callable[[], None] | None = None) -> None:
         """Of this one. `leave`: how it leaves in order, if it can."""
-        self._leave = leave
+        self._leave, self._leaving = leave, False
         self.step = 0
         """In which it is."""
         self._mine = {
@@ -155,9 +159,13 @@ class Fate:
         }
 
     def at(self, edge: str) -> None:
+        if self._leaving and edge == "forward":
+            # Steps are left when the coordinator has agreed.
+            time.sleep(LEAVING_S)
         mine = self._mine.get(self.step, "")
         where, _, way = mine.partition(" ")
         if where == edge:
+            self._leaving = self._leaving or way == "leaves"
             happens = self._leave if way == "leaves" else WAYS[way]
             if happens is not None:
                 happens()
