@@ -152,7 +152,7 @@ class Cluster:
             )
 
     def environment(self, pod: Pod) -> dict[str, str]:
-        """What the container finds, by its `env`."""
+        """Variables that the container finds, by its `env`."""
         found = dict(pod.given)
         for each in pod.container.get("env", ()):
             found[each["name"]] = each["value"] if "value" in each else self._valued(each["valueFrom"], pod)
@@ -182,7 +182,7 @@ def _programs(argv: Sequence[str], script: Path, arguments: Sequence[str]) -> li
 
 
 def after_failure(job: Manifest, code: int, *conditions: str) -> str:
-    """What the controller does of a pod that ended: an action of `podFailurePolicy`, or `Count`."""
+    """Response of the controller to a pod that ended: an action of `podFailurePolicy`, or `Count`."""
     for rule in job["spec"].get("podFailurePolicy", {"rules": []})["rules"]:
         if any(each["type"] in conditions for each in rule.get("onPodConditions", ())):
             return rule["action"]

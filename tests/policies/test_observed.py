@@ -29,7 +29,7 @@ from hocket.policy.observed import Assumptions, Observed
 from tests.support import drawn
 
 CASES = drawn.cases(10)
-"""Of each use, beside those that are written there."""
+"""Drawn values of each use, beside those that are written there."""
 
 VALUES = st.one_of(
     st.sampled_from(

@@ -170,7 +170,7 @@ def test_what_is_kept_and_sent_is_all_there_was(name, decay):
 
 
 def _sent_of(name, whole):
-    """What a codec sends of these values, by its definition in NumPy."""
+    """Values that others receive by a codec, by its definition in NumPy."""
     out = np.zeros_like(whole)
     if name == "int4":
         coded = np.zeros(-(-len(whole) // 2), np.uint8), np.zeros(-(-len(whole) // 128), np.float32)

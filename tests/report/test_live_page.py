@@ -44,7 +44,7 @@ def served(tmp_path: Path, trace: Path, browser: Browser) -> Iterator[Served]:
 
 
 def grow(trace: Path, steps: int) -> None:
-    """What a job writes: the same trace with more steps."""
+    """Write what a job would: the same trace with more steps."""
     shape = SyntheticRun(steps=steps, racks=MANY.racks, order=MANY.order, bucket_bytes=MANY.bucket_bytes)
     write_trace(trace, shape, comparison=False)
 

@@ -1,4 +1,4 @@
-"""What a rank's process took of its machine while it ran: lines of a trace's `usage-N.jsonl`."""
+"""Use of its machine by a rank's process while it ran: lines of a trace's `usage-N.jsonl`."""
 
 from __future__ import annotations
 

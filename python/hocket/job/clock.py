@@ -5,8 +5,6 @@ The job's clock is the store's. `artefacts/clock.py` defines the meaning of read
 
 from __future__ import annotations
 
-import contextlib
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +13,7 @@ from hocket.artefacts.clock import Reading
 from hocket.artefacts.trace import append_clock, clock_file
 from hocket.errors import RendezvousError
 from hocket.job.store.store import Store
-from hocket.job.trace_writes import TraceWrites
+from hocket.job.trace_writes import TraceLog, TraceWrites
 
 PINGS = 10
 
@@ -37,33 +35,20 @@ def _ping(ask: Callable[[], int]) -> Reading:
     return Reading(middle_ns, there_ns - middle_ns, (answered_ns - asked_ns + 1) // 2)
 
 
-class ClockLog:
-    """Log of the clock, read at once, every INTERVAL_S, and on closing; each reading is written to the trace immediately."""
+class ClockLog(TraceLog):
+    """Log of the clock, read at once, every INTERVAL_S, and on closing; each reading is written to the trace immediately.
+
+    A job that has lost its store keeps the readings that it has.
+    """
 
     def __init__(self, store: Store, directory: Path, rank: int) -> None:
         """Start reading. RendezvousError: the store does not answer. ArtefactError: the reading cannot be written."""
-        self._store, self._directory, self._rank = store, directory, rank
-        self._writes = TraceWrites("readings of the clock")
-        self._over = threading.Event()
+        writes = TraceWrites("readings of the clock")
+
+        def look() -> None:
+            reading = read(store.clock_ns)
+            writes(lambda: append_clock(directory, rank, reading))
+
         clock_file(directory, rank).unlink(missing_ok=True)
         append_clock(directory, rank, read(store.clock_ns))
-        self._thread = threading.Thread(target=self._run, name="hocket-clock", daemon=True)
-        self._thread.start()
-
-    def close(self) -> None:
-        """Take the last reading; idempotent. A job that has lost its store keeps the readings that it has."""
-        if self._over.is_set():
-            return
-        self._over.set()
-        self._thread.join()
-        with contextlib.suppress(RendezvousError):
-            self._read()
-
-    def _run(self) -> None:
-        with contextlib.suppress(RendezvousError):
-            while not self._over.wait(INTERVAL_S):
-                self._read()
-
-    def _read(self) -> None:
-        reading = read(self._store.clock_ns)
-        self._writes(lambda: append_clock(self._directory, self._rank, reading))
+        super().__init__(look, lambda: INTERVAL_S, name="hocket-clock", ends=(RendezvousError,))

@@ -6,13 +6,12 @@ import os
 import platform
 import resource
 import sys
-import threading
 import time
 from pathlib import Path
 
 from hocket import __version__
 from hocket.artefacts.usage import Usage, append_usage, usage_file
-from hocket.job.trace_writes import TraceWrites
+from hocket.job.trace_writes import TraceLog, TraceWrites
 
 LEAST_S, MOST_S = 1.0, 10.0
 APART = 1e-3
@@ -22,35 +21,23 @@ KIB = 1024
 PACKAGES = ("torch", "jax", "tensorflow", "keras", "numpy")
 
 
-class UsageLog:
+class UsageLog(TraceLog):
     """Log of one process, at once, again and again, and on closing; each look is written to the trace immediately."""
 
     def __init__(self, directory: Path, rank: int) -> None:
         """Begin. A file that cannot be written costs the rest of it, and is logged."""
-        self._directory, self._rank = directory, rank
-        self._writes = TraceWrites("memory and processor use")
-        self._over = threading.Event()
-        self._began_s = time.monotonic()
-        self._writes(lambda: usage_file(directory, rank).unlink(missing_ok=True))
-        self._look()
-        self._thread = threading.Thread(target=self._run, name="hocket-usage", daemon=True)
-        self._thread.start()
+        writes, began_s = TraceWrites("memory and processor use"), time.monotonic()
 
-    def close(self) -> None:
-        """Take the last look; idempotent."""
-        if self._over.is_set():
-            return
-        self._over.set()
-        self._thread.join()
-        self._look()
+        def at_s() -> float:
+            return time.monotonic() - began_s
 
-    def _run(self) -> None:
-        while not self._over.wait(interval_s(time.monotonic() - self._began_s)):
-            self._look()
+        def look() -> None:
+            looked = now(at_s())
+            writes(lambda: append_usage(directory, rank, looked))
 
-    def _look(self) -> None:
-        looked = now(time.monotonic() - self._began_s)
-        self._writes(lambda: append_usage(self._directory, self._rank, looked))
+        writes(lambda: usage_file(directory, rank).unlink(missing_ok=True))
+        look()
+        super().__init__(look, lambda: interval_s(at_s()), name="hocket-usage")
 
 
 def interval_s(at_s: float) -> float:

@@ -2,7 +2,7 @@
 //! those above and up to half of the largest one, so what is sent is never farther from the elements than nothing is. Places
 //! are u16 within the chunk.
 
-use super::{constants, operands, view, view_mut};
+use super::{constants, magnitude, operands, view, view_mut};
 
 /// Elements of a chunk whose places fit into 16 bits.
 const CHUNK_MAX: usize = 1 << 16;
@@ -20,7 +20,7 @@ pub fn top_k(inputs: &[&[u8]], outputs: &mut [&mut [u8]], given: &[f64]) -> Resu
         let taken = layout.count.min(chunk.len());
         order.clear();
         order.extend((0..chunk.len()).map(|at| at as u16));
-        let magnitude = |at: u16| chunk[usize::from(at)].to_bits() & 0x7fff_ffff;
+        let magnitude = |at: u16| magnitude(chunk[usize::from(at)]);
         if taken < chunk.len() {
             order.select_nth_unstable_by_key(taken, |&at| (u32::MAX - magnitude(at), at));
             order.truncate(taken);

@@ -1,7 +1,7 @@
 //! f32 as 4 bits with one f32 scale per block of elements: a step is a seventh of the block's largest magnitude. Two codes
 //! share a byte, the first one in its lower half; blocks are even, so that no byte belongs to two of them.
 
-use super::{constants, operands, view, view_mut};
+use super::{constants, largest, operands, view, view_mut};
 use crate::dispatch::{self, Kernel};
 use crate::lanes::Lanes;
 
@@ -28,9 +28,7 @@ impl Kernel for Quantise<'_> {
     unsafe fn run<L: Lanes>(self) {
         let blocks = self.values.chunks(self.block).zip(self.codes.chunks_mut(self.block / 2));
         for ((values, codes), scale) in blocks.zip(self.scales) {
-            // As integers, magnitudes have the order of the floats, and NaN is above infinity.
-            let largest = values.iter().fold(0, |max: u32, value| max.max(value.to_bits() & 0x7fff_ffff));
-            let largest = f32::from_bits(largest);
+            let largest = largest(values);
             *scale = largest / 7.0;
             let steps = if largest > 0.0 { 7.0 / largest } else { 0.0 };
             let (pairs, rest) = values.as_chunks::<2>();

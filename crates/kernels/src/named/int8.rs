@@ -2,7 +2,7 @@
 //!
 //! Plain loops, vectorised at each level; a block is read twice by quantisation, the second time from the first-level cache.
 
-use super::{constants, operands, view, view_mut};
+use super::{constants, largest, operands, view, view_mut};
 use crate::dispatch::{self, Kernel};
 use crate::lanes::Lanes;
 
@@ -29,9 +29,7 @@ impl Kernel for Quantise<'_> {
     unsafe fn run<L: Lanes>(self) {
         let blocks = self.values.chunks(self.block).zip(self.codes.chunks_mut(self.block));
         for ((values, codes), scale) in blocks.zip(self.scales) {
-            // As integers, magnitudes have the order of the floats, and NaN is above infinity.
-            let largest = values.iter().fold(0, |max: u32, value| max.max(value.to_bits() & 0x7fff_ffff));
-            let largest = f32::from_bits(largest);
+            let largest = largest(values);
             *scale = largest / 127.0;
             let steps = if largest > 0.0 { 127.0 / largest } else { 0.0 };
             for (code, value) in codes.iter_mut().zip(values) {

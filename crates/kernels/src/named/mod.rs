@@ -72,6 +72,18 @@ const BUILTINS: &[(&str, Builtin)] = &[
     ("seed.f32", low_rank::seed),
 ];
 
+/// A float's bits without its sign grow with its magnitude; NaN is the largest, so that it is noticed.
+#[inline(always)]
+fn magnitude(value: f32) -> u32 {
+    value.to_bits() & 0x7fff_ffff
+}
+
+/// The largest magnitude; NaN if there is one.
+#[inline(always)]
+fn largest(values: &[f32]) -> f32 {
+    f32::from_bits(values.iter().fold(0, |max, &value| max.max(magnitude(value))))
+}
+
 /// Slices of a call, as many as its kernel takes.
 type Operands<'a, 'b, const I: usize, const O: usize> = ([&'a [u8]; I], [&'b mut [u8]; O]);
 

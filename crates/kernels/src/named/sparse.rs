@@ -1,7 +1,7 @@
 //! Sparse selections: elements of largest magnitude, and the sum of other ranks' selections. Indices are i32, counts
 //! i64.
 
-use super::{constants, operands, view, view_mut};
+use super::{constants, magnitude, operands, view, view_mut};
 use crate::dispatch::{self, Kernel};
 use crate::lanes::Lanes;
 
@@ -32,12 +32,6 @@ const BINS: usize = 1 << (31 - BIN_SHIFT);
 
 /// Elements skipped together when none reaches the bin.
 const GROUP: usize = 16;
-
-/// A float's bits without its sign grow with its magnitude; NaN is the largest, so that it is noticed.
-#[inline(always)]
-fn magnitude(value: f32) -> u32 {
-    value.to_bits() & 0x7fff_ffff
-}
 
 impl Kernel for TopK<'_> {
     type Output = usize;

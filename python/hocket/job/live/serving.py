@@ -33,7 +33,7 @@ log = logging.getLogger("hocket.live")
 
 @dataclass(frozen=True, kw_only=True)
 class Subject:
-    """What is served, for messages: `what` (metrics, the report), `readers` of it, the `variable` of its token, and `how` a reader
+    """Words for a server's messages: `what` (metrics, the report), `readers` of it, the `variable` of its token, and `how` a reader
     gives it."""
 
     what: str

@@ -81,7 +81,7 @@ Ints = npt.NDArray[np.int64]
 
 
 class Table(Struct, frozen=True, kw_only=True):
-    """What the fields have no place for.
+    """Columns and numbers that the fields have no place for.
 
     `slots`: columns of SLOT, a row per op of a program, in order of their numbers; `numbers`: how many a launch may have;
     `launches`: the instance of each, in their order; `start_ns`, `start_us`: one moment, on the job's clock and in the file.

@@ -44,7 +44,7 @@ REFRESH_UNSCRIPTED_S = 5
 
 @dataclass(frozen=True)
 class Live:
-    """What a page has of a running job: a sentence on it, whether it `runs` (else the page is final), and what its ranks do now."""
+    """Part of a page on a running job: a sentence on it, whether it `runs` (else the page is final), and what its ranks do now."""
 
     words: str
     runs: bool

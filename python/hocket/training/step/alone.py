@@ -42,7 +42,7 @@ class Alone:
         self.weighing = weighing_of(outer.weights, lambda: framework.workload(gradients=False))
         self.pace = Pace() if outer.paced else None
         self._counted: tuple[object, dict[int, int]] = None, {}
-        """What counts launches, and how often each was launched, by number, when `sent` was asked last."""
+        """Counter of launches, and how often each was launched, by number, when `sent` was asked last."""
         self.begin()
 
     def begin(self) -> None:

@@ -47,7 +47,7 @@ Batches = Iterator[tuple[torch.Tensor, torch.Tensor]]
 
 
 class Task(NamedTuple):
-    """What is learned: a model, each rank's batches by seed, and samples that no rank trains on."""
+    """Task to learn: a model, each rank's batches by seed, and samples that no rank trains on."""
 
     model: Callable[[], nn.Module]
     batches: Callable[[int, int], Batches]
