@@ -80,8 +80,8 @@ def batches(
         options: options of `torch.utils.data.DataLoader`, such as `num_workers` and `collate_fn`.
 
     Raises:
-        UsageError: a number or a share is out of range, the data set cannot be asked for samples by number, ranks have different data
-            sets or shares, or an earlier loop or the checkpoint had another one of this name.
+        UsageError: a number or a share is out of range, the data set cannot be asked for samples by number, ranks have different
+            data sets or shares, or an earlier loop or the checkpoint had another one of this name.
         RendezvousError: some ranks do not call `batches`.
 
     >>> import hocket.torch as hk

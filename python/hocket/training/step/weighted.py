@@ -3,8 +3,8 @@ one process with the whole batch.
 
 All ranks know how many samples each of them has. A gradient is multiplied where backward makes it, before it is sent: by this
 rank's samples times the number of ranks over all samples. Then the mean of ranks, which programs compute, is that of samples.
-These weights travel with the votes of a step, and each rank compares them with what it has computed for the others. If ranks are lost, their
-weights are missing, and the mean of the others is brought to the sum of theirs.
+These weights travel with the votes of a step, and each rank compares them with what it has computed for the others. If ranks are
+lost, their weights are missing, and the mean of the others is brought to the sum of theirs.
 
     samples 6, 2      weights 1.5, 0.5      (1.5 g + 0.5 h) / 2  =  (6 g + 2 h) / 8
 """
