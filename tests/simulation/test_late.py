@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
+import msgspec
 import pytest
-from msgspec.structs import replace
 
-from benches.late.cases import Case
+from benches.late.cases import COMPUTED_S, Case
 from benches.late.rows import BIT_PER_S, LATE, NEAR, SIMULATED_BYTES, planned, simulated_s
 from hocket.artefacts.plan import AllReduce
 from hocket.artefacts.profile import RankStep
@@ -29,24 +30,16 @@ def test_the_end_is_near_the_bound(world: int) -> None:
         ring = next(each for each in candidates(case.cluster, case.profile, world) if "ring" in each.label)
         ring_s = simulated_s(case, ring)
         assert taken_s <= 1.001 * ring_s
-        if of_ring >= 0.5:
-            assert plan.label.startswith(f"rank {case.rank} joins last")
-            assert taken_s < 0.85 * ring_s
+        assert plan.label.startswith(f"rank {case.rank} joins last")
+        if 0.25 <= of_ring <= 1:
+            assert taken_s < 0.87 * ring_s
         late = late_of(case.profile, world)
         assert late is not None
         assert late.rank == case.rank
         graph = from_cluster(case.cluster, world)
-        for each in (plan, ring):
+        for each, step_s, off in ((plan, taken_s, 0.1), (ring, ring_s, 0.01)):
             closed_s = predicted_s(each, graph, case.profile, late)
-            assert abs(closed_s / flow_s(case, each) - 1) < 0.06, (of_ring, each.label)
-
-
-def flow_s(case: Case, plan: object) -> float:
-    late = late_of(case.profile, case.world)
-    assert late is not None
-    network = from_cluster(case.cluster, case.world)
-    conditions = Conditions(paces=late.paces)
-    return flow.predict(plan, network, case.profile, conditions=conditions).outcome.step_s  # type: ignore[arg-type]
+            assert abs(closed_s / (step_s + COMPUTED_S) - 1) < off, (of_ring, each.label)
 
 
 def test_shares_fill_links_until_the_bound() -> None:
@@ -65,17 +58,15 @@ def test_shares_fill_links_until_the_bound() -> None:
 def test_nobody_is_late() -> None:
     """Broken: chance in a profile would decide on a plan, or steps of other ranks than those of the plan."""
     case = Case(4, BIT_PER_S, SIMULATED_BYTES, 1.0)
-    near = replace(case.profile, ranks=tuple(RankStep(step_s=1 + 0.01 * rank) for rank in range(4)))
+    near = msgspec.structs.replace(
+        case.profile, ranks=tuple(RankStep(step_s=1 + 0.01 * rank) for rank in range(4))
+    )
     assert late_of(near, 4) is None
     assert late_of(case.profile, 3) is None
-    assert late_of(replace(case.profile, ranks=()), 4) is None
-    plan = planned(replace_profile(case))
+    assert late_of(msgspec.structs.replace(case.profile, ranks=()), 4) is None
+    plan = planned(replace(case, of_ring=0.0))
     assert isinstance(plan.buckets[0].route, AllReduce)
     assert "joins last" not in plan.label
-
-
-def replace_profile(case: Case) -> Case:
-    return Case(case.world, case.bit_per_s, case.size_bytes, 0.0)
 
 
 def test_ranks_begin_late_in_simulations() -> None:

@@ -156,7 +156,8 @@ def refused() -> dict[str, str]:
 
     note("join", joined)
     for kind, how in {"merged": {"local": hk.Local(every=2)}, "policy": {"policy": TopK()}}.items():
-        other, _ = started(**how)
+        other = network().float()
+        hk.distribute(other, torch.optim.SGD(other.parameters(), lr=0.1), **how)
         note(kind, lambda other=other: hk.batches(other, range(99), BATCH, shares=SHARES))
     return said
 

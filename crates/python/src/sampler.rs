@@ -87,19 +87,15 @@ impl Sampler {
     /// (`whole`), or they are shared in proportion, as in the last two steps where less than one for each would remain.
     #[pyo3(signature = (members, batches, *, whole))]
     #[expect(clippy::needless_pass_by_value, reason = "made from Python's")]
-    fn draw(&self, members: Vec<u64>, batches: Vec<u64>, whole: bool) -> PyResult<Draw> {
+    fn draw(&self, py: Python<'_>, members: Vec<u64>, batches: Vec<u64>, whole: bool) -> PyResult<Draw> {
         if members.len() != batches.len() {
-            return Err(PyValueError::new_err("batches are not one for each member"));
+            return Err(error(py, "UsageError", "batches are not one for each member"));
         }
         let batch = |member: Member| {
             members.iter().zip(&batches).find(|(each, _)| **each == member.0).map_or(0, |(_, &batch)| batch)
         };
         let members = self::members(members.clone());
-        Ok(Draw(if whole {
-            self.0.draw_whole(&members, &batch)
-        } else {
-            self.0.draw_by(&[members], &batch)
-        }))
+        Ok(Draw(if whole { self.0.draw_whole(&members, &batch) } else { self.0.draw_by(&[members], &batch) }))
     }
 
     /// The step counts, as the mean of these members: what others have drawn is drawn again at the end of the pass.
