@@ -178,6 +178,9 @@ def test_a_rank_that_computes_longer(tmp_path: Path) -> None:
         forward_s=plain.forward_s * longer,
         backward_s=plain.backward_s * longer,
         step_s=plain.step_s * longer,
+        gradients=tuple(
+            msgspec.structs.replace(each, ready_s=each.ready_s * longer) for each in plain.gradients
+        ),
         ranks=tuple(RankStep(step_s=each, batch=32) for each in steps_s),
     )
     hosts = tuple(Host(name=f"h{rank}", bandwidth_bit_per_s=1e9) for rank in range(4))
@@ -186,7 +189,7 @@ def test_a_rank_that_computes_longer(tmp_path: Path) -> None:
     result = call(tmp_path, "-o", str(tmp_path / "plan.json"))
     assert result.exit_code == 0, result.output
     text = " ".join(result.output.split())
-    assert "shares=[1, 1, 1, 0.33]), with batches of 39, 38, 38, 13 samples" in text
+    assert "shares=[1, 1, 1, 0.33]), with batches of 39, 39, 38, 12 samples" in text
     assert "Rank 3 ends its backward 120.0 ms after all others" in text
     plan = artefacts.read(tmp_path / "plan.json", Plan)
     check(plan, profile.gradients)

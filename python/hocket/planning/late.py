@@ -23,13 +23,16 @@ from dataclasses import dataclass
 import msgspec
 
 from hocket import _native
-from hocket.artefacts.cluster import Cluster, Directions
+from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.dtypes import ITEM_BYTES
 from hocket.artefacts.network import GOODPUT, Network
 from hocket.artefacts.plan import AllReduce, Bucket, Plan, Rule
 from hocket.artefacts.profile import Profile
 from hocket.planning.cost import predict_on
 from hocket.planning.order import rates_bit_per_s
+
+Both = tuple[float, float]
+"""Rates of a link, out and in, in bit/s."""
 
 RANKS_MIN, RANKS_MAX = 3, 32
 """Numbers of ranks for which there are such plans; with more, messages from everyone to everyone take longer than they gain."""
@@ -70,7 +73,7 @@ def late_of(profile: Profile, world: int) -> Late | None:
     return Late(rank, paces, late * (profile.forward_s + profile.backward_s))
 
 
-def bound_s(size_bytes: float, rates: Sequence[Directions], rank: int, late_s: float) -> float:
+def bound_s(size_bytes: float, rates: Sequence[Both], rank: int, late_s: float) -> float:
     """Return the least seconds of an all-reduce of that size, whatever the algorithm, after all ranks but one have begun. `rates`:
     of each rank's link, out and in; `late_s`: when that one begins."""
     bits, found_s = 8 * size_bytes, 0.0
@@ -86,7 +89,7 @@ def bound_s(size_bytes: float, rates: Sequence[Directions], rank: int, late_s: f
     return found_s
 
 
-def shares(size_bytes: float, rates: Sequence[Directions], rank: int, late_s: float) -> tuple[int, ...]:
+def shares(size_bytes: float, rates: Sequence[Both], rank: int, late_s: float) -> tuple[int, ...]:
     """Return what each rank collects, and then what each spreads, so that all links are busy until the end."""
     bits, least_s = 8 * size_bytes, bound_s(size_bytes, rates, rank, late_s)
     found: list[int] = []
