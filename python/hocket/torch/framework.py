@@ -34,7 +34,6 @@ from hocket.torch.remote import Remote
 from hocket.torch.scaled_rates import as_in_step
 from hocket.torch.scales import Scales
 from hocket.torch.uncompiled import uncompiled
-from hocket.torch.weighing import scaled, weigh
 from hocket.torch.workload import Workload
 from hocket.torch.wrappers import refuse_wrapped
 from hocket.training.memory.buckets import LoadedBucket, over
@@ -180,14 +179,6 @@ class Torch:
     def on_save(self, call: Callable[[], None]) -> None:
         """Call `call` before `model.state_dict()`."""
         self._undo.append(self.model.register_state_dict_pre_hook(Hook(call)).remove)
-
-    def weigh(self, factor: Callable[[], float]) -> None:
-        """Multiply gradients with `factor()` as backward makes them."""
-        self._undo.append(weigh(self.trained, factor))
-
-    def scale(self, bucket: LoadedBucket, factor: float) -> None:
-        """Multiply the means of a bucket."""
-        scaled(self.trained, bucket, factor)
 
     def remote(self, names: Sequence[str]) -> Remote:
         """Return the optimizer of these parameters, which servers run."""

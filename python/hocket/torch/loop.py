@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,11 +15,13 @@ from hocket.torch import scaled_rates
 from hocket.torch.distribute import Distributed, distributed_of
 from hocket.torch.join import Window
 from hocket.torch.optimizers import wrapped_step
+from hocket.torch.weighing import scaled, weigh
 from hocket.training.loop.changes import Told
 from hocket.training.loop.learning_rate import Rule, Scale
 from hocket.training.loop.samples import Samples
 from hocket.training.loop.shares import Shares, check
 from hocket.training.loop.speed import Speed
+from hocket.training.step.reducing import ReducingSession
 from hocket.training.step.weighted import Weighted
 
 log = logging.getLogger("hocket.training")
@@ -206,17 +209,22 @@ class Batches:
         speed.begin()
 
     def _check_not_joined(self) -> None:
-        companion = getattr(self._found.session, "companion", None)
-        if self._samples.dealt is not None and isinstance(companion, Window):
+        session = self._found.session
+        joined = isinstance(session, ReducingSession) and isinstance(session.companion, Window)
+        if self._samples.dealt is not None and joined:
             raise refused(SHARES, JOIN)
 
 
 def _weighted(found: Distributed) -> Weighted | None:
     """Let gradients count by samples; None: they count as they are."""
-    known = getattr(found.session, "weighted", None)
-    weighted = found.session.weigh(found.framework.scale)
-    if weighted is not None and weighted is not known:
-        found.framework.weigh(lambda: weighted.factor)
+    session, trained = found.session, found.framework.trained
+    if not isinstance(session, ReducingSession):
+        # A profile: each rank trains by itself.
+        return None
+    known = session.accumulation.weighted
+    weighted = session.weigh(partial(scaled, trained))
+    if weighted is not None and known is None:
+        weigh(trained, lambda: weighted.factor)
     return weighted
 
 

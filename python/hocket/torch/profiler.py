@@ -136,9 +136,6 @@ class Profiler:
         del weight
         self._gauge.observe(loss=loss, curvature=curvature)
 
-    def weigh(self, scale: Any) -> None:
-        """Do nothing: each rank trains by itself."""
-
     def agreed(self) -> dict[str, Value]:
         """Return the number of the only epoch."""
         return {"epoch": 0}

@@ -9,26 +9,19 @@ import torch
 from hocket.training.memory.buckets import LoadedBucket
 
 
-def weigh(parameters: Mapping[str, torch.nn.Parameter], factor: Callable[[], float]) -> Callable[[], None]:
-    """Multiply gradients with `factor()` as backward makes them; return what ends that."""
+def weigh(parameters: Mapping[str, torch.nn.Parameter], factor: Callable[[], float]) -> None:
+    """Multiply gradients with `factor()` as backward makes them, from now on."""
 
     def hook(gradient: torch.Tensor) -> torch.Tensor | None:
         by = factor()
         return None if by == 1.0 else gradient * by
 
-    handles = []
     for each in parameters.values():
         trains = each.requires_grad
         # A frozen one takes no hook, and may be thawed later.
         each.requires_grad_(True)
-        handles.append(each.register_hook(hook))
+        each.register_hook(hook)
         each.requires_grad_(trains)
-
-    def end() -> None:
-        for each in handles:
-            each.remove()
-
-    return end
 
 
 def scaled(trained: Mapping[str, torch.nn.Parameter], bucket: LoadedBucket, factor: float) -> None:

@@ -54,8 +54,12 @@ class Agreement:
             members=members,
             look=self.together.vote(step.iteration),
             report=drift if local is None else local.report(drift),
-            weight=UNWEIGHTED if step.weighted is None else step.weighted.vote(step.iteration, step.member),
+            weight=self._weight(),
         )
+
+    def _weight(self) -> float:
+        weighted, job = self._step.accumulation.weighted, self._step.place.job
+        return UNWEIGHTED if weighted is None else weighted.vote(self._step.iteration, job.members[job.rank])
 
     def count(self) -> None:
         """Count the votes of the last backward, if they are not counted: the same iteration on all ranks."""
@@ -86,8 +90,8 @@ class Agreement:
         step = self._step
         self.begins = bool(step.source.decide(self._epoch)) or self.begins
         self.together.counted(self.votes)
-        if step.weighted is not None:
-            step.weighted.counted(self.votes.weights, step.place.job, step.iteration + 1)
+        if step.accumulation.weighted is not None:
+            step.accumulation.weighted.counted(self.votes.weights, step.place.job, step.iteration + 1)
         if step.delays is not None:
             epoch = step.source.epochs.current
             step.delays.counted(self.votes, step.source.plan(epoch), step.iteration + 1, epoch.number)

@@ -52,13 +52,15 @@ class ReducingSession(Step):
             local.weighing.logged(weight)
 
     def weigh(self, scale: Callable[[LoadedBucket, float], None]) -> Weighted | None:
-        if self.weighted is None:
+        """Let each rank's gradients count by its samples; return what is to be told of batches. None: they count as they are, since
+        ranks step apart. `scale` multiplies a bucket's means. UsageError: that is not possible here."""
+        if self.accumulation.weighted is None:
             local = self.updates.local
             if local is not None and local.weighing is not None:
                 return None
             self._check_weighs()
-            self.weighted = Weighted(scale)
-        return self.weighted
+            self.accumulation.weighted = Weighted(scale)
+        return self.accumulation.weighted
 
     def _check_weighs(self) -> None:
         """Raise UsageError if ranks' gradients cannot count by their samples."""

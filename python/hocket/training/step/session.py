@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Protocol
 
 from hocket.job.rendezvous import Job
 from hocket.policy.policy import Value
 from hocket.training.beside.spans import Spans
 from hocket.training.checkpoint.saved import SavedSession
-from hocket.training.memory.buckets import LoadedBucket
 from hocket.training.step.owners import Owners
 from hocket.training.step.reducing import ReducingSession
-from hocket.training.step.weighted import Weighted
 
 
 class Session(Protocol):
@@ -64,10 +62,6 @@ class Session(Protocol):
     ) -> None:
         """Note a loss or curvature that the script knows, for the guards of merged and late gradients; or `weight`, by which a step
         counts where ranks step alone."""
-
-    def weigh(self, scale: Callable[[LoadedBucket, float], None]) -> Weighted | None:
-        """Let each rank's gradients count by its samples; return what is to be told of batches. None: they count as they are, since
-        ranks train apart. `scale` multiplies a bucket's means. UsageError: that is not possible here."""
 
     def agreed(self) -> Mapping[str, Value]:
         """Return the values on which all ranks agree in the current epoch, and its number as `epoch`."""

@@ -35,7 +35,6 @@ from hocket.training.step.place import Place
 from hocket.training.step.statistics import Steps, warn_of_non_finite
 from hocket.training.step.together import Together
 from hocket.training.step.updates import Updates
-from hocket.training.step.weighted import Weighted
 
 
 class Step:
@@ -62,7 +61,6 @@ class Step:
         self.updates = Updates(framework, merges=merges, ranks=lambda: commit.ranks())  # noqa: PLW0108  # it is known when the commit begins
         self.accumulation = Accumulation(self.updates)
         self._take(place)
-        self.weighted: Weighted | None = None
         self.delays: Delays | None = None
         if merges:
             trace = None if place.spans is None else place.spans.directory
@@ -95,11 +93,6 @@ class Step:
         self.agreement = Agreement(self, place)
         self.steps = Steps(place.engine, place.source)
         self.owners = self.commit.owners(self, place)
-
-    @property
-    def member(self) -> int:
-        """Number of this rank among members."""
-        return self.place.job.members[self.place.job.rank]
 
     @property
     def buckets(self) -> list[LoadedBucket]:
@@ -274,9 +267,9 @@ class Step:
         own, mean = self.buckets[turn.arena], self.updates.means.of[turn.arena][turn.slot]
         received(self.framework.device, [mean.memory])
         self.companion.reduced(mean)
-        if self.weighted is not None:
+        if self.accumulation.weighted is not None:
             members = self.place.job.members
-            self.weighted.arrived(mean, [members[rank] for rank in self.commit.ranks()])
+            self.accumulation.weighted.arrived(mean, [members[rank] for rank in self.commit.ranks()])
         unmade = self.updates.unmade.taken(turn).intersection(own.names)
         if self.delays is not None:
             self.delays.given(turn, mean)
