@@ -61,7 +61,10 @@ def measure(names: Sequence[str] | None = None) -> Iterator[Row]:
 
 
 def train(asked: Training, trace: Path | None = None) -> dict[str, Any]:
-    """Run a training; return step times and losses by contender. `trace`: directory to write one to. Raises PeerError with the last words of the rank that failed."""
+    """Run a training; return step times and losses by contender. `trace`: directory to write one to.
+
+    Raises PeerError with the last words of the rank that failed.
+    """
     slots = [host.name for host in asked.cluster.hosts for _ in range(host.slots)]
     extras.need("torch", "this benchmark")
     argv = [sys.executable, "-m", "benches.policies.rank", "--contenders", " ".join(asked.contenders)]
@@ -250,7 +253,9 @@ def _priority(name: str) -> Row:
 def _tensor_work(name: str) -> Row:
     """Row of how much of the work per gradient backward hides, by the trace."""
     each = f"{tensor_events.__file__}:RoundEach"
-    asked = Training(cluster=hosts([GIGABIT] * 2), contenders=(each,), model="layers:32:512:256", rounds=1, steps=12)
+    asked = Training(
+        cluster=hosts([GIGABIT] * 2), contenders=(each,), model="layers:32:512:256", rounds=1, steps=12
+    )
     with tempfile.TemporaryDirectory(prefix="hocket-bench-") as directory:
         train(asked, trace=Path(directory))
         value = tensor_events.hidden_share(read(Path(directory)))

@@ -274,7 +274,5 @@ def early(steps="4"):
         last(Slow.apply(first(inputs))).square().sum().backward()
         found = [each.grad.flatten().tolist() for each in (*first.parameters(), *last.parameters())]
         optimizer.step()
-    own = torch.autograd.grad(
-        last(first(inputs)).square().sum(), [*first.parameters(), *last.parameters()]
-    )
+    own = torch.autograd.grad(last(first(inputs)).square().sum(), [*first.parameters(), *last.parameters()])
     return found, [each.flatten().tolist() for each in own]

@@ -3,15 +3,23 @@ pinned memory. `make test-vulkan` installs both."""
 
 from __future__ import annotations
 
+import io
+import json
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from hocket.settings import Settings
+from hocket.start.processes import ProcessSpec
+from hocket.start.run import launch
 from tests.support import ranks
 
-torchvulkan = pytest.importorskip("torchvulkan")
+pytest.importorskip("torchvulkan")
+
+from tests.vulkan import scripts  # needs torchvulkan
+
 SCRIPTS = "tests.vulkan.scripts"
 SETTINGS = Settings(timeout_s=120, start_timeout_s=120, sentinel=False)
 TOLERANCE = 1e-5
@@ -39,3 +47,18 @@ def test_a_killed_rank_is_named_and_the_device_goes_on(tmp_path: Path) -> None:
         text, works = ended.returned[rank]
         assert "rank 2" in text, (rank, text)
         assert works, rank
+
+
+def test_a_killed_rank_is_replaced(tmp_path: Path) -> None:
+    """Broken: what a lost rank has interrupted, and what a newcomer is sent, would not be what the device holds."""
+    out = io.BytesIO()
+    specs = [ProcessSpec(argv=[sys.executable, scripts.__file__, str(tmp_path)])] * scripts.WORLD_FOUNDED
+    outcome = launch(specs, settings=SETTINGS, members_min=2, members_max=3, respawn=1, out=out, err=out)
+    assert outcome.code == 0, out.getvalue().decode()
+    notes = {file.stem: json.loads(file.read_text()) for file in tmp_path.glob("*.json")}
+    assert {name: (each["founds"], each["world"]) for name, each in notes.items()} == {
+        "0": (True, 3),
+        "1": (True, 3),
+        "3": (False, 3),
+    }
+    assert notes["0"]["values"] == notes["1"]["values"] == notes["3"]["values"]

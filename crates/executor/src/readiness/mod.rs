@@ -68,7 +68,7 @@ struct Bucket {
     /// Number of turns that were launched.
     launched: AtomicU32,
     /// Where the program works on single gradients.
-    beginning: Option<Mutex<Beginning>>,
+    beginning: Option<Beginning>,
 }
 
 /// Counts the gradients of all buckets and launches their programs by the turns of a schedule.
@@ -131,7 +131,7 @@ impl<L: Launcher> Readiness<L> {
                 times_ns: (0..gradients).map(|_| AtomicU64::new(0)).collect(),
                 launched: AtomicU32::new(applied + left),
                 beginning: (gradients > 0 && launcher.early(program)? == Some(gradients))
-                    .then(|| Mutex::new(Beginning::Open)),
+                    .then(Beginning::new),
             })
         };
         let buckets = buckets.iter().enumerate().map(bucket).collect::<Result<_, _>>()?;
@@ -227,7 +227,11 @@ impl<L: Launcher> Readiness<L> {
         let noted = own.arrivals.note(index, || self.arrived.fetch_add(1, Ordering::Relaxed));
         if let Some(beginning) = &own.beginning
             && noted != arrivals::Arrival::Again
-            && self.work_early(bucket, beginning, index)?
+            && beginning.come(
+                own.arrivals.gradients(),
+                || self.launch_early(bucket),
+                |last| self.work_on(own, index, last),
+            )?
         {
             return Ok(Arrival::Counted);
         }
@@ -250,6 +254,46 @@ impl<L: Launcher> Readiness<L> {
                 Ok(if left { Arrival::Late } else { Arrival::Again })
             }
         }
+    }
+
+    /// Begins the bucket's launch before its gradients are there, if it is launched when they are; whether it began.
+    fn launch_early(&self, bucket: usize) -> Result<bool, Error> {
+        let (own, turns) = (&self.buckets[bucket], self.turns());
+        let (number, open) = (turns.ended(own.arena), turns.open(own.arena));
+        let Some(ends) = turns.ending(bucket).filter(|ends| ends.sent == Sent::Ready) else {
+            return Ok(false);
+        };
+        // What sums several iterations is multiplied before it is worked on.
+        if open.iterations > 0 || own.launched.load(Ordering::Acquire) != number {
+            return Ok(false);
+        }
+        let (slot, due) = (open.slot, due_in(Some(turns.made + ends.delay() as u64)));
+        drop(turns);
+        let begun = self.launcher.launch_early(own.program, slot, due)?;
+        own.launched.fetch_add(u32::from(begun), Ordering::AcqRel);
+        Ok(begun)
+    }
+
+    /// Has the launcher work on a gradient of a launch that began early, and on the rest after the last one.
+    fn work_on(&self, own: &Bucket, index: usize, last: bool) -> Result<(), Error> {
+        self.launcher.gradient_is_there(own.program, index as u32);
+        if last { self.launcher.all_are_there(own.program) } else { Ok(()) }
+    }
+
+    /// Backward has ended: what began early goes on as it is, and the next backward begins anew. Of several errors, the first.
+    fn end_early(&self) -> Result<(), Error> {
+        let mut outcome = Ok(());
+        for own in &self.buckets {
+            let Some(beginning) = &own.beginning else { continue };
+            if beginning.is_early() {
+                for (index, _) in own.arrivals.places().enumerate().filter(|(_, place)| place.is_none()) {
+                    self.launcher.gradient_is_there(own.program, index as u32);
+                }
+                outcome = outcome.and(self.launcher.all_are_there(own.program));
+            }
+            beginning.end();
+        }
+        outcome
     }
 
     /// (bucket, index) of the gradients that have not arrived in this backward.
@@ -372,7 +416,8 @@ impl<L: Launcher> Readiness<L> {
         let complete = own.arrivals.gradients() > 0 && own.arrivals.is_complete();
         Ok(Progress {
             ready: turns.ended(own.arena) + u32::from(turns.ending(bucket).is_some() && complete),
-            launched: own.launched.load(Ordering::Acquire) - u32::from(own.began_early()),
+            launched: own.launched.load(Ordering::Acquire)
+                - u32::from(own.beginning.as_ref().is_some_and(Beginning::is_early)),
             applied: turns.applied(own.arena),
         })
     }
