@@ -2,27 +2,31 @@
 
 use crate::at_exit::close_at_exit;
 use crate::departed::Departed;
-use crate::exceptions::{OrRaise, error, raise};
+use crate::exceptions::{error, raise};
 use crate::kernels::functions;
 use crate::memory::{Buffers, Memory, Window, regions};
 use crate::notifier::Notifier;
-use crate::peers::{Connection, addresses, numbers, parsed, telling};
 use crate::program::Program;
 use crate::trace::span;
-use crate::waits::{Seconds, interruptible};
+use crate::waits::{duration, interruptible};
 use hocket_executor::{
-    Cards, EmulatedLinks, Engine as Executor, Error, Lifetime, Options, Sending, Way, WireOptions,
+    Address, Cards, EmulatedLinks, Engine as Executor, Error, Lifetime, Options, Sending, Way, WireOptions,
 };
 use hocket_ids::{Member, Rank};
 use hocket_protocol::liveness::Patience;
 use hocket_protocol::why::Why;
 use hocket_trace::{Bounds, Wanted};
-use hocket_wire::mesh::Agree;
+use hocket_wire::connection::Info;
+use hocket_wire::mesh::{Agree, Missed};
 use pyo3::prelude::*;
 use std::collections::HashMap;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+
+/// Round trip, the least (µs); delivery (byte/s); acknowledged bytes; busy (µs); segments sent again.
+type Connection = (u32, u32, u64, u64, u64, u32);
 
 /// A collective for a library to execute: program, op, slice, destination.
 type Waiting = (u32, u32, Window, Option<Window>);
@@ -53,7 +57,7 @@ impl Engine {
     /// time-outs. `elastic`, alike on all ranks: a peer that is lost ends the epoch instead; see
     /// `resume`. Needs pidfds (Linux 5.3).
     #[new]
-    #[pyo3(signature = (*, rank, world, job, secret, host, bind, ports = (0, 0), threads = 1, trace = None, trace_steps = (0, None), trace_bytes = None, emulated_links = None, checksum = false, tls = false, heartbeat_timeout_s = Seconds(Duration::from_secs(30)), silence_by_path = false, elastic = false, wire = "tcp".into()))]
+    #[pyo3(signature = (*, rank, world, job, secret, host, bind, ports = (0, 0), threads = 1, trace = None, trace_steps = (0, None), trace_bytes = None, emulated_links = None, checksum = false, tls = false, heartbeat_timeout_s = 30.0, silence_by_path = false, elastic = false, wire = "tcp".into()))]
     #[expect(
         clippy::too_many_arguments,
         clippy::fn_params_excessive_bools,
@@ -75,13 +79,18 @@ impl Engine {
         emulated_links: Option<(PathBuf, Vec<f64>, Vec<Vec<usize>>)>,
         checksum: bool,
         tls: bool,
-        heartbeat_timeout_s: Seconds,
+        heartbeat_timeout_s: f64,
         silence_by_path: bool,
         elastic: bool,
         wire: String,
     ) -> PyResult<Self> {
-        let wrong = |text: &str| format!("bind: `{text}` is not an IP address (rank {rank} on {host})");
-        let bind = parsed(py, &bind, wrong)?;
+        let parse = |text: String| {
+            text.parse::<IpAddr>().map_err(|_| {
+                let what = format!("bind: `{text}` is not an IP address (rank {rank} on {host})");
+                error(py, "UsageError", &what)
+            })
+        };
+        let bind = bind.into_iter().map(parse).collect::<PyResult<Vec<IpAddr>>>()?;
         let emulated = |(table, links_bit_per_s, routes)| EmulatedLinks { table, links_bit_per_s, routes };
         let (rank, emulated_links) = (Rank(rank), emulated_links.map(emulated));
         let bounds = Bounds { first: trace_steps.0, stop: trace_steps.1, bytes_max: trace_bytes };
@@ -95,7 +104,7 @@ impl Engine {
             trace: trace.map(|path| Wanted { path, bounds }),
             wire: WireOptions { wire, host, bind, ports: ports.0..=ports.1, tls, elastic, emulated_links },
             checksum,
-            patience: Patience { silence_max: heartbeat_timeout_s.0, by_path: silence_by_path },
+            patience: Patience { silence_max: duration(py, heartbeat_timeout_s)?, by_path: silence_by_path },
         };
         let executor = Executor::new(options).map_err(|cause| raise(py, &cause.of(rank)))?;
         Ok(Self { executor: Arc::new(executor), notifier: Notifier::default(), departed: Arc::default() })
@@ -119,15 +128,44 @@ impl Engine {
         &self,
         py: Python<'_>,
         peers: Vec<(Vec<String>, String)>,
-        timeout_s: Seconds,
+        timeout_s: f64,
         streams: Option<Vec<usize>>,
         agree: Option<Py<PyAny>>,
     ) -> PyResult<()> {
-        let addresses = addresses(py, peers, streams)?;
+        let timeout = duration(py, timeout_s)?;
+        let streams = streams.unwrap_or_else(|| vec![1; peers.len()]);
+        if streams.len() != peers.len() {
+            let what = format!("{} peers, streams for {}", peers.len(), streams.len());
+            return Err(error(py, "UsageError", &what));
+        }
+        let mut addresses = Vec::with_capacity(peers.len());
+        for (rank, ((listeners, host), streams)) in peers.into_iter().zip(streams).enumerate() {
+            let parse = |text: String| {
+                text.parse::<SocketAddr>().map_err(|_| {
+                    error(py, "UsageError", &format!("rank {rank}: `{text}` is not of the form IP:PORT"))
+                })
+            };
+            let tcp = listeners.into_iter().map(parse).collect::<PyResult<Vec<SocketAddr>>>()?;
+            addresses.push(Address { tcp, host, streams });
+        }
         let mut raised = None;
-        let mut tell = agree.map(|agree| telling(agree, &mut raised));
+        let mut tell = agree.map(|agree| {
+            let raised = &mut raised;
+            move |missed: Vec<Missed>| {
+                let missed: Vec<_> = missed.into_iter().map(|(rank, why)| (rank.0, why)).collect();
+                let told =
+                    Python::attach(|py| agree.call1(py, (missed,))?.extract::<Vec<Vec<(u32, String)>>>(py));
+                let ranks =
+                    |all: Vec<(u32, String)>| all.into_iter().map(|(rank, why)| (Rank(rank), why)).collect();
+                told.map(|told| told.into_iter().map(ranks).collect()).map_err(|error| {
+                    let what = io::Error::other(error.to_string());
+                    *raised = Some(error);
+                    what
+                })
+            }
+        });
         let agree = tell.as_mut().map(|tell| tell as Agree<'_>);
-        let connected = py.detach(|| self.executor.connect(&addresses, timeout_s.0, agree));
+        let connected = py.detach(|| self.executor.connect(&addresses, timeout, agree));
         drop(tell);
         match (connected, raised) {
             (Ok(()), _) => Ok(()),
@@ -164,18 +202,19 @@ impl Engine {
     /// Those of the lost on this host whose processes have ended: they write to no memory any more.
     #[getter]
     fn gone(&self, py: Python<'_>) -> PyResult<Vec<u64>> {
-        let gone = self.executor.gone().or_raise(py)?;
+        let gone = self.executor.gone().map_err(|cause| raise(py, &cause))?;
         Ok(gone.into_iter().map(|member| member.0).collect())
     }
 
     /// End the epoch in force: waits raise `EpochError`, and nothing more starts.
     fn interrupt(&self, py: Python<'_>, reason: &str) -> PyResult<()> {
-        self.executor.interrupt(reason).or_raise(py)
+        self.executor.interrupt(reason).map_err(|cause| raise(py, &cause))
     }
 
     /// End the epoch in force, and wait until nothing of it runs here and nothing here writes to any rank's memory.
-    fn quiesce(&self, py: Python<'_>, reason: &str, timeout_s: Seconds) -> PyResult<()> {
-        py.detach(|| self.executor.quiesce(reason, timeout_s.0)).or_raise(py)
+    fn quiesce(&self, py: Python<'_>, reason: &str, timeout_s: f64) -> PyResult<()> {
+        let timeout = duration(py, timeout_s)?;
+        py.detach(|| self.executor.quiesce(reason, timeout)).map_err(|cause| raise(py, &cause))
     }
 
     /// Begin a later epoch of some of the members, by rank, over the connections that are there. All of them do the same, and only
@@ -190,15 +229,16 @@ impl Engine {
         py: Python<'_>,
         epoch: u64,
         members: Vec<u64>,
-        timeout_s: Seconds,
+        timeout_s: f64,
         left: Vec<u64>,
     ) -> PyResult<()> {
+        let timeout = duration(py, timeout_s)?;
         let [members, left] = [members, left].map(|each| each.into_iter().map(Member).collect::<Vec<_>>());
-        py.detach(|| self.executor.resume(epoch, &members, &left, timeout_s.0)).or_raise(py)
+        py.detach(|| self.executor.resume(epoch, &members, &left, timeout)).map_err(|cause| raise(py, &cause))
     }
 
     fn allocate(&self, py: Python<'_>, size_bytes: usize) -> PyResult<Memory> {
-        let allocation = self.executor.allocate(size_bytes).or_raise(py)?;
+        let allocation = self.executor.allocate(size_bytes).map_err(|cause| raise(py, &cause))?;
         Ok(Memory::new(allocation, &self.executor))
     }
 
@@ -241,12 +281,13 @@ impl Engine {
         let sets = std::iter::once(buffers).chain(others).map(|set| regions(py, set));
         let sets = sets.collect::<PyResult<Vec<_>>>()?;
         let program = program.inner();
-        py.detach(|| self.executor.load(program, &sets, &functions, sending, label, number)).or_raise(py)
+        py.detach(|| self.executor.load(program, &sets, &functions, sending, label, number))
+            .map_err(|cause| raise(py, &cause))
     }
 
     /// Start an instance; the previous one must be complete.
     fn launch(&self, py: Python<'_>, program: u32) -> PyResult<()> {
-        self.executor.launch(program).or_raise(py)
+        self.executor.launch(program).map_err(|cause| raise(py, &cause))
     }
 
     /// Until all launches so far are complete. Ctrl-C works. `meanwhile` is called several times a second, and ends the wait with
@@ -260,17 +301,17 @@ impl Engine {
         &self,
         py: Python<'_>,
         program: u32,
-        timeout_s: Seconds,
+        timeout_s: f64,
         meanwhile: Option<Py<PyAny>>,
     ) -> PyResult<()> {
-        let wait =
-            |interrupted: &mut dyn FnMut() -> bool| self.executor.wait(program, timeout_s.0, interrupted);
+        let timeout = duration(py, timeout_s)?;
+        let wait = |interrupted: &mut dyn FnMut() -> bool| self.executor.wait(program, timeout, interrupted);
         interruptible(py, meanwhile.as_ref(), wait).map(drop)
     }
 
     /// Whether `wait` would return at once: all launches so far are complete.
     fn is_complete(&self, py: Python<'_>, program: u32) -> PyResult<bool> {
-        self.executor.is_complete(program).or_raise(py)
+        self.executor.is_complete(program).map_err(|cause| raise(py, &cause))
     }
 
     /// Call `callback` once: with None when the launched instance is complete, or none runs; else with the `PeerError` that `wait`
@@ -280,54 +321,45 @@ impl Engine {
     /// communication does not wait for them. A callback that raises ends the job with its reason. `close` returns after the last
     /// one. `UsageError`: the engine is closed.
     #[pyo3(signature = (program, callback: "collections.abc.Callable[[Exception | None], None]", timeout_s))]
-    fn on_complete(
-        &self,
-        py: Python<'_>,
-        program: u32,
-        callback: Py<PyAny>,
-        timeout_s: Seconds,
-    ) -> PyResult<()> {
-        self.notifier.on_complete(py, &self.executor, program, callback, timeout_s.0)
+    fn on_complete(&self, py: Python<'_>, program: u32, callback: Py<PyAny>, timeout_s: f64) -> PyResult<()> {
+        self.notifier.on_complete(py, &self.executor, program, callback, duration(py, timeout_s)?)
     }
 
     /// Free what a program holds; its last launch must have been waited for.
     fn unload(&self, py: Python<'_>, program: u32) -> PyResult<()> {
-        self.executor.unload(program).or_raise(py)
+        self.executor.unload(program).map_err(|cause| raise(py, &cause))
     }
 
     /// The executor's own buffer of that name (state or scratch) in a loaded program.
     fn state(&self, py: Python<'_>, program: u32, name: &str) -> PyResult<Option<Window>> {
-        let region = self.executor.state(program, name).or_raise(py)?;
+        let region = self.executor.state(program, name).map_err(|cause| raise(py, &cause))?;
         Ok(region.map(|region| Window::new(region, &self.executor)))
     }
 
     /// The next collective that waits for a library: program, op, its slice, and where an all-to-all goes; None: none came.
-    fn next_external(&self, py: Python<'_>, timeout_s: Seconds) -> PyResult<Option<Waiting>> {
+    fn next_external(&self, py: Python<'_>, timeout_s: f64) -> PyResult<Option<Waiting>> {
+        let timeout = duration(py, timeout_s)?;
         let window = |region| Window::new(region, &self.executor);
-        let next = py.detach(|| self.executor.next_external(timeout_s.0));
+        let next = py.detach(|| self.executor.next_external(timeout));
         Ok(next.map(|next| (next.program, next.op, window(next.slice), next.dst.map(window))))
     }
 
     /// The next copy from the device, or with `up` to it: program, op, and the host's end of it; None: none came.
-    fn next_staged(
-        &self,
-        py: Python<'_>,
-        timeout_s: Seconds,
-        up: bool,
-    ) -> PyResult<Option<(u32, u32, Window)>> {
+    fn next_staged(&self, py: Python<'_>, timeout_s: f64, up: bool) -> PyResult<Option<(u32, u32, Window)>> {
+        let timeout = duration(py, timeout_s)?;
         let way = if up { Way::Up } else { Way::Down };
-        let next = py.detach(|| self.executor.next_staged(way, timeout_s.0));
+        let next = py.detach(|| self.executor.next_staged(way, timeout));
         Ok(next.map(|next| (next.program, next.op, Window::new(next.host, &self.executor))))
     }
 
     /// The library has done it: what waits for it may go.
     fn complete_external(&self, py: Python<'_>, program: u32, op: u32) -> PyResult<()> {
-        py.detach(|| self.executor.complete_external(program, op)).or_raise(py)
+        py.detach(|| self.executor.complete_external(program, op)).map_err(|cause| raise(py, &cause))
     }
 
     /// The device has copied it: what waits for it may go. Must follow `next_staged`, whose epoch of members does not end before.
     fn complete_staged(&self, py: Python<'_>, program: u32, op: u32) -> PyResult<()> {
-        py.detach(|| self.executor.complete_staged(program, op)).or_raise(py)
+        py.detach(|| self.executor.complete_staged(program, op)).map_err(|cause| raise(py, &cause))
     }
 
     /// Offer the first bytes of `memory` to rank `to`: its number. They must not be written until it is complete. It is waited for
@@ -343,7 +375,7 @@ impl Engine {
         notice: bool,
     ) -> PyResult<u32> {
         let region = memory.first(py, size_bytes)?;
-        self.executor.send(Rank(to), tag, region, notice).or_raise(py)
+        self.executor.send(Rank(to), tag, region, notice).map_err(|cause| raise(py, &cause))
     }
 
     /// Receive what `source`, or anyone (None), sends with that tag (64 bits) into `memory`: its number. Sizes must be equal.
@@ -358,28 +390,30 @@ impl Engine {
         notice: bool,
     ) -> PyResult<u32> {
         let region = memory.first(py, size_bytes)?;
-        self.executor.receive(source.map(Rank), tag, region, notice).or_raise(py)
+        self.executor.receive(source.map(Rank), tag, region, notice).map_err(|cause| raise(py, &cause))
     }
 
     /// The next complete message of those with a notice, and the rank at its other end; None: there was none in time. `PeerError`
     /// when the job has failed.
-    fn next_message(&self, py: Python<'_>, timeout_s: Seconds) -> PyResult<Option<(u32, u32)>> {
-        let next = py.detach(|| self.executor.next_message(timeout_s.0)).or_raise(py)?;
+    fn next_message(&self, py: Python<'_>, timeout_s: f64) -> PyResult<Option<(u32, u32)>> {
+        let timeout = duration(py, timeout_s)?;
+        let next = py.detach(|| self.executor.next_message(timeout)).map_err(|cause| raise(py, &cause))?;
         Ok(next.map(|(number, peer)| (number, peer.0)))
     }
 
     /// Withdraw a receive that nothing was offered for. Returns the error to raise: whom the message waits for since `timeout_s`.
     #[pyo3(signature = (number, timeout_s) -> "hocket.errors.PeerError")]
-    fn give_up_message(&self, py: Python<'_>, number: u32, timeout_s: Seconds) -> PyResult<Py<PyAny>> {
-        let cause = py.detach(|| self.executor.give_up_message(number, timeout_s.0));
+    fn give_up_message(&self, py: Python<'_>, number: u32, timeout_s: f64) -> PyResult<Py<PyAny>> {
+        let timeout = duration(py, timeout_s)?;
+        let cause = py.detach(|| self.executor.give_up_message(number, timeout));
         Ok(raise(py, &cause).into_value(py).into_any())
     }
 
     /// Until it is complete; the rank at its other end. `PeerError` as `wait`; after a timeout a receive is withdrawn.
-    fn wait_message(&self, py: Python<'_>, number: u32, timeout_s: Seconds) -> PyResult<u32> {
-        let wait = |interrupted: &mut dyn FnMut() -> bool| {
-            self.executor.wait_message(number, timeout_s.0, interrupted)
-        };
+    fn wait_message(&self, py: Python<'_>, number: u32, timeout_s: f64) -> PyResult<u32> {
+        let timeout = duration(py, timeout_s)?;
+        let wait =
+            |interrupted: &mut dyn FnMut() -> bool| self.executor.wait_message(number, timeout, interrupted);
         Ok(interruptible(py, None, wait)?.map_or(u32::MAX, |rank| rank.0))
     }
 
@@ -398,7 +432,13 @@ impl Engine {
     /// and least round trip (microseconds), rate of delivery (byte/s), bytes acknowledged, time with something on its way
     /// (microseconds), segments sent again. None within a host, and the first time.
     fn connections(&self) -> Vec<Option<Connection>> {
-        self.executor.connections().into_iter().map(|info| info.map(numbers)).collect()
+        let seen = self.executor.connections().into_iter();
+        let numbers = |info: Info| {
+            let Info { round_trip_us, round_trip_us_min, delivery_byte_per_s, .. } = info;
+            let Info { acknowledged_bytes, busy_us, sent_again, .. } = info;
+            (round_trip_us, round_trip_us_min, delivery_byte_per_s, acknowledged_bytes, busy_us, sent_again)
+        };
+        seen.map(|info| info.map(numbers)).collect()
     }
 
     /// Add a span of this rank's step to the trace: `forward`, `backward`, `wait`, `optimizer`, `update`, `step`.

@@ -45,17 +45,6 @@ pub fn raise(py: Python<'_>, cause: &Error) -> PyErr {
     }
 }
 
-/// Results of an executor, whose errors are raised in Python.
-pub trait OrRaise<T> {
-    fn or_raise(self, py: Python<'_>) -> PyResult<T>;
-}
-
-impl<T> OrRaise<T> for Result<T, Error> {
-    fn or_raise(self, py: Python<'_>) -> PyResult<T> {
-        self.map_err(|cause| raise(py, &cause))
-    }
-}
-
 /// What a framework's runtime is told of an exception that was raised for it.
 pub fn refusal(py: Python<'_>, raised: &PyErr) -> Refusal {
     let value = raised.value(py);

@@ -1,9 +1,9 @@
 //! `Group`: a model's leaves that a framework's runtime lends. What it calls is native; this is what the session calls.
 
 use crate::engine::Engine;
-use crate::exceptions::{OrRaise, error, refusal};
+use crate::exceptions::{error, raise, refusal};
 use crate::memory::Memory;
-use crate::waits::{Seconds, interruptible};
+use crate::waits::{duration, interruptible};
 use hocket_adapter::{
     EngineGroup, FAILED_PRECONDITION, Group as Adapter, Placed, Refusal, answer_begin, forget,
     register as number,
@@ -32,14 +32,9 @@ pub struct Group {
 impl Group {
     /// `leaves`: names and sizes in bytes. `timeout_s`: for each launch, and for leaves that a turn lacks.
     #[new]
-    fn new(
-        py: Python<'_>,
-        engine: &Engine,
-        leaves: Vec<(String, usize)>,
-        timeout_s: Seconds,
-    ) -> PyResult<Self> {
+    fn new(py: Python<'_>, engine: &Engine, leaves: Vec<(String, usize)>, timeout_s: f64) -> PyResult<Self> {
         let sizes = leaves.iter().map(|leaf| leaf.1).collect();
-        let made = Adapter::new(Arc::clone(&engine.executor), leaves, timeout_s.0);
+        let made = Adapter::new(Arc::clone(&engine.executor), leaves, duration(py, timeout_s)?);
         let made = made.map_err(|cause| error(py, "Error", &format!("cannot start a thread: {cause}")))?;
         let inner = Arc::new(made);
         Ok(Self { number: number(Arc::clone(&inner)), inner, sizes })
@@ -62,7 +57,7 @@ impl Group {
             }
             leaves.push(Placed { region: region.sub(start, bytes), parts });
         }
-        self.inner.load(&buckets, leaves).or_raise(py)
+        self.inner.load(&buckets, leaves).map_err(|cause| raise(py, &cause))
     }
 
     /// An execution begins whose leaves are of this turn, for the trace. Turns are numbered from 0 on.
@@ -87,8 +82,9 @@ impl Group {
     }
 
     /// Until all turns before this one are over. `PeerError`: the group has failed, or the time is up.
-    fn wait(&self, py: Python<'_>, turn: u32, timeout_s: Seconds) -> PyResult<()> {
-        interruptible(py, None, |interrupted| self.inner.wait(turn, timeout_s.0, interrupted)).map(drop)
+    fn wait(&self, py: Python<'_>, turn: u32, timeout_s: f64) -> PyResult<()> {
+        let timeout = duration(py, timeout_s)?;
+        interruptible(py, None, |interrupted| self.inner.wait(turn, timeout, interrupted)).map(drop)
     }
 
     /// Leaves of the last turn that is over, in the order in which they came.

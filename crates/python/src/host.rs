@@ -9,7 +9,7 @@ use crate::engine::Engine;
 use crate::exceptions::{ended_by, error, error_with, raise};
 use crate::kernels::{slice, slice_mut};
 use crate::memory::Memory;
-use crate::waits::{Seconds, raised_signal};
+use crate::waits::{duration, raised_signal};
 use hocket_executor::{Engine as Executor, NotedWait, Who};
 use hocket_host::{AREA_BYTES, Communicator, Error, Flat, Member, Watch};
 use hocket_ids::Rank;
@@ -158,7 +158,7 @@ impl HostGroup {
         engine: &Engine,
         area: Py<Memory>,
         members: Vec<(u32, u64)>,
-        timeout_s: Seconds,
+        timeout_s: f64,
         flat_bytes: (usize, usize),
     ) -> PyResult<Self> {
         engine.departed.sweep();
@@ -178,7 +178,7 @@ impl HostGroup {
         }
         let own = own.ok_or_else(|| error(py, "UsageError", "this rank is not a member"))?;
         let flat = Flat { registered_bytes: flat_bytes.0, other_bytes: flat_bytes.1 };
-        let group = Communicator::new(known, own, timeout_s.0, flat)
+        let group = Communicator::new(known, own, duration(py, timeout_s)?, flat)
             .map_err(|cause| error(py, "UsageError", &cause.to_string()))?;
         Ok(Self {
             group: Mutex::new(Some(group)),
@@ -201,10 +201,12 @@ impl HostGroup {
     }
 
     /// Bounds each wait from now on.
-    fn set_timeout(&self, timeout_s: Seconds) {
+    fn set_timeout(&self, py: Python<'_>, timeout_s: f64) -> PyResult<()> {
+        let timeout = duration(py, timeout_s)?;
         if let Some(group) = &mut *self.group.lock().unwrap_or_else(PoisonError::into_inner) {
-            group.set_timeout(timeout_s.0);
+            group.set_timeout(timeout);
         }
+        Ok(())
     }
 
     fn barrier(&self, py: Python<'_>) -> PyResult<()> {

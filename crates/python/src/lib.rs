@@ -23,7 +23,6 @@ mod notifier;
 mod ops;
 mod order;
 mod owned;
-mod peers;
 mod plan;
 mod program;
 mod readiness;

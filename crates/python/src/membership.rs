@@ -1,7 +1,7 @@
 //! `Participant` and `Coordinator`: the machines of elastic jobs, with notes and orders as bytes; and `Liveness`, of their connections.
 
 use crate::exceptions::error;
-use crate::waits::Seconds;
+use crate::waits::duration;
 use hocket_ids::Member;
 use hocket_protocol::liveness::{self, Liveness as Silence, Patience};
 use hocket_protocol::membership::coordinator::{self, Coordinator as Machine};
@@ -126,9 +126,10 @@ impl Participant {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn handle(&self, py: Python<'_>, event: member::Event, now_s: Seconds) -> Vec<MemberAction> {
-        let actions = self.side().handle(event, now_s.0);
-        actions.iter().map(|action| of_member(py, action)).collect()
+    fn handle(&self, py: Python<'_>, event: member::Event, now_s: f64) -> PyResult<Vec<MemberAction>> {
+        let now = duration(py, now_s)?;
+        let actions = self.side().handle(event, now);
+        Ok(actions.iter().map(|action| of_member(py, action)).collect())
     }
 }
 
@@ -138,10 +139,19 @@ impl Participant {
     /// long it waits for a decision while it cannot hear the coordinator.
     #[new]
     #[pyo3(signature = (*, member, host, founds, coordinator_patience_s, now_s))]
-    fn new(member: u64, host: u32, founds: bool, coordinator_patience_s: Seconds, now_s: Seconds) -> Self {
-        let limits = Limits { coordinator_patience: coordinator_patience_s.0, ..Limits::default() };
+    fn new(
+        py: Python<'_>,
+        member: u64,
+        host: u32,
+        founds: bool,
+        coordinator_patience_s: f64,
+        now_s: f64,
+    ) -> PyResult<Self> {
+        let limits =
+            Limits { coordinator_patience: duration(py, coordinator_patience_s)?, ..Limits::default() };
         let steps = founds.then_some(0);
-        Self(Mutex::new(Side::new(Member(member), host, steps, limits, now_s.0)))
+        let side = Side::new(Member(member), host, steps, limits, duration(py, now_s)?);
+        Ok(Self(Mutex::new(side)))
     }
 
     /// The epoch that it trains in; None while it has stopped, or waits for one.
@@ -151,48 +161,48 @@ impl Participant {
     }
 
     /// The coordinator can be heard.
-    fn linked(&self, py: Python<'_>, now_s: Seconds) -> Vec<MemberAction> {
+    fn linked(&self, py: Python<'_>, now_s: f64) -> PyResult<Vec<MemberAction>> {
         self.handle(py, member::Event::Linked, now_s)
     }
 
     /// It cannot be heard any more.
-    fn unlinked(&self, py: Python<'_>, now_s: Seconds) -> Vec<MemberAction> {
+    fn unlinked(&self, py: Python<'_>, now_s: f64) -> PyResult<Vec<MemberAction>> {
         self.handle(py, member::Event::Unlinked, now_s)
     }
 
     /// The coordinator says something. `RendezvousError`: nothing that one says.
-    fn order(&self, py: Python<'_>, body: &[u8], now_s: Seconds) -> PyResult<Vec<MemberAction>> {
+    fn order(&self, py: Python<'_>, body: &[u8], now_s: f64) -> PyResult<Vec<MemberAction>> {
         let order = Order::decode(body).map_err(|cause| error(py, "RendezvousError", &cause.to_string()))?;
-        Ok(self.handle(py, member::Event::Order(order), now_s))
+        self.handle(py, member::Event::Order(order), now_s)
     }
 
     /// A peer cannot be heard.
-    fn lost(&self, py: Python<'_>, member: u64, now_s: Seconds) -> Vec<MemberAction> {
+    fn lost(&self, py: Python<'_>, member: u64, now_s: f64) -> PyResult<Vec<MemberAction>> {
         self.handle(py, member::Event::Lost(Member(member)), now_s)
     }
 
     /// The process of a member on this host has ended.
-    fn gone(&self, py: Python<'_>, member: u64, now_s: Seconds) -> Vec<MemberAction> {
+    fn gone(&self, py: Python<'_>, member: u64, now_s: f64) -> PyResult<Vec<MemberAction>> {
         self.handle(py, member::Event::Gone(Member(member)), now_s)
     }
 
     /// Nothing runs here any more.
-    fn quiesced(&self, py: Python<'_>, now_s: Seconds) -> Vec<MemberAction> {
+    fn quiesced(&self, py: Python<'_>, now_s: f64) -> PyResult<Vec<MemberAction>> {
         self.handle(py, member::Event::Quiesced, now_s)
     }
 
     /// The script has come to where it follows what is decided.
-    fn waits(&self, py: Python<'_>, now_s: Seconds) -> Vec<MemberAction> {
+    fn waits(&self, py: Python<'_>, now_s: f64) -> PyResult<Vec<MemberAction>> {
         self.handle(py, member::Event::Waits, now_s)
     }
 
     /// The script has waited for other members as long as it may.
-    fn overdue(&self, py: Python<'_>, now_s: Seconds) -> Vec<MemberAction> {
+    fn overdue(&self, py: Python<'_>, now_s: f64) -> PyResult<Vec<MemberAction>> {
         self.handle(py, member::Event::Overdue, now_s)
     }
 
     /// The script has ended, and makes no more steps.
-    fn ended(&self, py: Python<'_>, now_s: Seconds) -> Vec<MemberAction> {
+    fn ended(&self, py: Python<'_>, now_s: f64) -> PyResult<Vec<MemberAction>> {
         self.handle(py, member::Event::Ended, now_s)
     }
 
@@ -203,27 +213,27 @@ impl Participant {
     }
 
     /// It is ready for an epoch that was proposed.
-    fn loaded(&self, py: Python<'_>, epoch: u64, now_s: Seconds) -> Vec<MemberAction> {
+    fn loaded(&self, py: Python<'_>, epoch: u64, now_s: f64) -> PyResult<Vec<MemberAction>> {
         self.handle(py, member::Event::Loaded(epoch), now_s)
     }
 
     /// It is to leave in order.
-    fn leave_asked(&self, py: Python<'_>, now_s: Seconds) -> Vec<MemberAction> {
+    fn leave_asked(&self, py: Python<'_>, now_s: f64) -> PyResult<Vec<MemberAction>> {
         self.handle(py, member::Event::LeaveAsked, now_s)
     }
 
     /// All sums of a step are here. `vote`: the smallest of all members'.
-    fn prepared(&self, py: Python<'_>, step: u64, vote: u64, now_s: Seconds) -> Vec<MemberAction> {
+    fn prepared(&self, py: Python<'_>, step: u64, vote: u64, now_s: f64) -> PyResult<Vec<MemberAction>> {
         self.handle(py, member::Event::Prepared { step, vote }, now_s)
     }
 
     /// The barrier of a step is complete here.
-    fn done(&self, py: Python<'_>, step: u64, now_s: Seconds) -> Vec<MemberAction> {
+    fn done(&self, py: Python<'_>, step: u64, now_s: f64) -> PyResult<Vec<MemberAction>> {
         self.handle(py, member::Event::Done { step }, now_s)
     }
 
     /// Time passes.
-    fn tick(&self, py: Python<'_>, now_s: Seconds) -> Vec<MemberAction> {
+    fn tick(&self, py: Python<'_>, now_s: f64) -> PyResult<Vec<MemberAction>> {
         self.handle(py, member::Event::Tick, now_s)
     }
 }
@@ -246,9 +256,10 @@ pub fn read_journal(py: Python<'_>, records: &[u8]) -> PyResult<(Vec<MemberActio
 pub struct Coordinator(Mutex<Machine>);
 
 impl Coordinator {
-    fn handle(&self, py: Python<'_>, event: coordinator::Event, now_s: Seconds) -> Vec<MemberAction> {
-        let actions = self.0.lock().unwrap_or_else(PoisonError::into_inner).handle(event, now_s.0);
-        actions.iter().map(|action| of_coordinator(py, action)).collect()
+    fn handle(&self, py: Python<'_>, event: coordinator::Event, now_s: f64) -> PyResult<Vec<MemberAction>> {
+        let now = duration(py, now_s)?;
+        let actions = self.0.lock().unwrap_or_else(PoisonError::into_inner).handle(event, now);
+        Ok(actions.iter().map(|action| of_coordinator(py, action)).collect())
     }
 }
 
@@ -266,48 +277,48 @@ impl Coordinator {
         founders: usize,
         members_min: usize,
         members_max: usize,
-        heartbeat_s: Seconds,
-        join_patience_s: Seconds,
-        rejoin_patience_s: Seconds,
-        now_s: Seconds,
+        heartbeat_s: f64,
+        join_patience_s: f64,
+        rejoin_patience_s: f64,
+        now_s: f64,
         history: &[u8],
     ) -> PyResult<Self> {
         let history = read(py, history)?.decisions;
         let limits = Limits {
             members_min,
             members_max,
-            heartbeat: heartbeat_s.0,
-            load_patience: join_patience_s.0,
-            rejoin_patience: rejoin_patience_s.0,
+            heartbeat: duration(py, heartbeat_s)?,
+            load_patience: duration(py, join_patience_s)?,
+            rejoin_patience: duration(py, rejoin_patience_s)?,
             ..Limits::default()
         };
-        let machine = Machine::new(founders, &history, limits, now_s.0);
+        let machine = Machine::new(founders, &history, limits, duration(py, now_s)?);
         Ok(Self(Mutex::new(machine)))
     }
 
     /// A member says something. `RendezvousError`: nothing that one says.
-    fn note(&self, py: Python<'_>, member: u64, body: &[u8], now_s: Seconds) -> PyResult<Vec<MemberAction>> {
+    fn note(&self, py: Python<'_>, member: u64, body: &[u8], now_s: f64) -> PyResult<Vec<MemberAction>> {
         let note = Note::decode(body).map_err(|cause| error(py, "RendezvousError", &cause.to_string()))?;
-        Ok(self.handle(py, coordinator::Event::Note { from: Member(member), note }, now_s))
+        self.handle(py, coordinator::Event::Note { from: Member(member), note }, now_s)
     }
 
     /// A member's connection has ended, or it cannot be heard.
-    fn unlinked(&self, py: Python<'_>, member: u64, now_s: Seconds) -> Vec<MemberAction> {
+    fn unlinked(&self, py: Python<'_>, member: u64, now_s: f64) -> PyResult<Vec<MemberAction>> {
         self.handle(py, coordinator::Event::Unlinked(Member(member)), now_s)
     }
 
     /// A member's process has ended.
-    fn gone(&self, py: Python<'_>, member: u64, now_s: Seconds) -> Vec<MemberAction> {
+    fn gone(&self, py: Python<'_>, member: u64, now_s: f64) -> PyResult<Vec<MemberAction>> {
         self.handle(py, coordinator::Event::Gone(Member(member)), now_s)
     }
 
     /// What it wanted to be written is.
-    fn written(&self, py: Python<'_>, now_s: Seconds) -> Vec<MemberAction> {
+    fn written(&self, py: Python<'_>, now_s: f64) -> PyResult<Vec<MemberAction>> {
         self.handle(py, coordinator::Event::Written, now_s)
     }
 
     /// Time passes.
-    fn tick(&self, py: Python<'_>, now_s: Seconds) -> Vec<MemberAction> {
+    fn tick(&self, py: Python<'_>, now_s: f64) -> PyResult<Vec<MemberAction>> {
         self.handle(py, coordinator::Event::Tick, now_s)
     }
 
@@ -337,9 +348,9 @@ impl Shortage {
     /// Of a job that must have `members_min`, and waits for others for `rejoin_patience_s`.
     #[new]
     #[pyo3(signature = (*, members_min, rejoin_patience_s))]
-    fn new(members_min: usize, rejoin_patience_s: Seconds) -> Self {
-        let rejoin_patience = rejoin_patience_s.0;
-        Self(Mutex::default(), Limits { members_min, rejoin_patience, ..Limits::default() })
+    fn new(py: Python<'_>, members_min: usize, rejoin_patience_s: f64) -> PyResult<Self> {
+        let rejoin_patience = duration(py, rejoin_patience_s)?;
+        Ok(Self(Mutex::default(), Limits { members_min, rejoin_patience, ..Limits::default() }))
     }
 
     /// The job waits.
@@ -352,24 +363,26 @@ impl Shortage {
     /// coordinator's; None: the job waits on. `holders`: who has the state.
     fn follow(
         &self,
+        py: Python<'_>,
         left: Vec<u64>,
         holders: Vec<u64>,
         waiting: Vec<u64>,
         lost: Vec<u64>,
-        now_s: Seconds,
-    ) -> Option<MemberAction> {
+        now_s: f64,
+    ) -> PyResult<Option<MemberAction>> {
         let given = |each: Vec<u64>| each.into_iter().map(Member).collect::<Vec<_>>();
         let (left, holders, lost) = (given(left), given(holders), given(lost));
-        let waiting = waiting.into_iter().map(Member);
+        let (waiting, now) = (waiting.into_iter().map(Member), duration(py, now_s)?);
         let mut lack = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match lack.follow_between_steps(&left, &holders, waiting, &lost, &self.1, now_s.0) {
+        let outcome = lack.follow_between_steps(&left, &holders, waiting, &lost, &self.1, now);
+        Ok(match outcome {
             Outcome::Joined(joiners) => {
                 let members = numbers(&[left, joiners].concat());
                 Some(MemberAction { kind: "meet", members, ..MemberAction::default() })
             }
             Outcome::Waits { begins } => begins.then(|| waits(left.len(), &lost)),
             Outcome::Ends(ending) => Some(ends(&ending)),
-        }
+        })
     }
 }
 
@@ -388,33 +401,36 @@ impl Liveness {
     /// It has just been heard.
     #[new]
     #[pyo3(signature = (*, silence_max_s, now_s))]
-    fn new(silence_max_s: Seconds, now_s: Seconds) -> Self {
-        let silence = Silence::new(Patience::of(silence_max_s.0), now_s.0);
-        Self(Mutex::new((silence, Path::default())))
+    fn new(py: Python<'_>, silence_max_s: f64, now_s: f64) -> PyResult<Self> {
+        let patience = Patience::of(duration(py, silence_max_s)?);
+        let silence = Silence::new(patience, duration(py, now_s)?);
+        Ok(Self(Mutex::new((silence, Path::default()))))
     }
 
     /// Something has come from it.
-    fn heard(&self, now_s: Seconds) {
+    fn heard(&self, py: Python<'_>, now_s: f64) -> PyResult<()> {
         let (silence, path) = &mut *self.state();
-        silence.handle_arrival(now_s.0);
+        silence.handle_arrival(duration(py, now_s)?);
         path.rest();
+        Ok(())
     }
 
     /// Time passes: it should be asked for a sign, or has been silent for `silence_max_s` in spite of that. A time in which this is
     /// not called counts as a second at most. `tcp_info`, what the system's option of that name tells of the connection, is given in
     /// each call while it is doubted: then it is also lost if its host acknowledges nothing for one of TCP's time-outs.
     #[pyo3(signature = (now_s, tcp_info = None) -> "typing.Literal['ask', 'lost'] | None")]
-    fn poll(&self, now_s: Seconds, tcp_info: Option<&[u8]>) -> Option<&'static str> {
+    fn poll(&self, py: Python<'_>, now_s: f64, tcp_info: Option<&[u8]>) -> PyResult<Option<&'static str>> {
+        let now = duration(py, now_s)?;
         let (silence, path) = &mut *self.state();
-        match tcp_info.map(|stored| Info::of_option(stored).path_at(now_s.0)) {
+        match tcp_info.map(|stored| Info::of_option(stored).path_at(now)) {
             None => path.rest(),
-            Some(look) if path.handle_look(&look, 1).is_some() => return Some("lost"),
+            Some(look) if path.handle_look(&look, 1).is_some() => return Ok(Some("lost")),
             Some(_) => {}
         }
-        match silence.poll(now_s.0, || true) {
+        Ok(match silence.poll(now, || true) {
             liveness::Action::Wait => None,
             liveness::Action::Ask => Some("ask"),
             liveness::Action::GiveUp { .. } => Some("lost"),
-        }
+        })
     }
 }

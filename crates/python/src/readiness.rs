@@ -4,8 +4,8 @@
 
 use crate::artefact::Told;
 use crate::engine::Engine;
-use crate::exceptions::{OrRaise, error, raise};
-use crate::waits::{Seconds, interruptible};
+use crate::exceptions::{error, raise};
+use crate::waits::{duration, interruptible};
 use hocket_executor::Engine as Executor;
 use hocket_executor::readiness::{Arrival, Readiness as Counters};
 use hocket_schedule::{At, LiveTurn as Turn, Point, SavedTurns, Schedule, Turns};
@@ -126,7 +126,7 @@ impl Readiness {
             }
         };
         let counters = Counters::over(Arc::clone(&engine.executor), &buckets, turns, &reduced);
-        let counters = counters.or_raise(py)?;
+        let counters = counters.map_err(|cause| raise(py, &cause))?;
         Ok(Self(Arc::new(Shared { counters, on_first, adopt, twice, refused, made })))
     }
 
@@ -236,7 +236,7 @@ impl Readiness {
 
     /// The turn that the bucket's gradients are added to.
     fn open(&self, py: Python<'_>, bucket: usize) -> PyResult<LiveTurn> {
-        self.0.counters.open_turn(bucket).map(LiveTurn::from).or_raise(py)
+        self.0.counters.open_turn(bucket).map(LiveTurn::from).map_err(|cause| raise(py, &cause))
     }
 
     /// (bucket, index) of gradients that have not come in this backward.
@@ -259,18 +259,18 @@ impl Readiness {
     }
 
     /// Until the bucket's oldest launch that was not applied is complete, if there is one.
-    fn wait(&self, py: Python<'_>, bucket: usize, timeout_s: Seconds) -> PyResult<()> {
-        self.0.wait(py, bucket, timeout_s.0)
+    fn wait(&self, py: Python<'_>, bucket: usize, timeout_s: f64) -> PyResult<()> {
+        self.0.wait(py, bucket, duration(py, timeout_s)?)
     }
 
     /// What the oldest launches of an arena reduced was used: its memory may fill again. `UsageError` when nothing was launched.
     fn applied(&self, py: Python<'_>, arena: usize) -> PyResult<()> {
-        self.0.counters.applied(arena).or_raise(py)
+        self.0.counters.applied(arena).map_err(|cause| raise(py, &cause))
     }
 
     /// How often the bucket was ready, launched and applied.
     fn progress(&self, py: Python<'_>, bucket: usize) -> PyResult<(u32, u32, u32)> {
-        let progress = self.0.counters.progress(bucket).or_raise(py)?;
+        let progress = self.0.counters.progress(bucket).map_err(|cause| raise(py, &cause))?;
         Ok((progress.ready, progress.launched, progress.applied))
     }
 }
@@ -290,7 +290,8 @@ impl ReadyHook {
         match self.views.as_slice() {
             [only] => Ok(only),
             views => {
-                let open = self.shared.counters.open_turn(self.places[0].0).or_raise(py)?;
+                let open =
+                    self.shared.counters.open_turn(self.places[0].0).map_err(|cause| raise(py, &cause))?;
                 Ok(&views[open.slot as usize])
             }
         }

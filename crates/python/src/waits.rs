@@ -1,24 +1,15 @@
 //! Waits without the GIL.
 
-use crate::exceptions::{OrRaise, error};
+use crate::exceptions::{error, raise};
 use hocket_executor::Error;
 use hocket_protocol::limits::patience;
-use pyo3::inspect::PyStaticExpr;
 use pyo3::prelude::*;
 use std::time::Duration;
 
 /// A duration from Python, as long as waits may be at most; negative values and NaN are the caller's mistake.
-pub struct Seconds(pub Duration);
-
-impl<'py> FromPyObject<'_, 'py> for Seconds {
-    type Error = PyErr;
-    const INPUT_TYPE: PyStaticExpr = f64::INPUT_TYPE;
-
-    fn extract(given: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
-        let seconds = given.extract()?;
-        let what = format!("a time-out of {seconds} s: it is a number from 0");
-        patience(seconds).map(Self).ok_or_else(|| error(given.py(), "UsageError", &what))
-    }
+pub fn duration(py: Python<'_>, seconds: f64) -> PyResult<Duration> {
+    let wrong = || error(py, "UsageError", &format!("a time-out of {seconds} s: it is a number from 0"));
+    patience(seconds).ok_or_else(wrong)
 }
 
 /// The exception of a pending signal, such as Ctrl-C.
@@ -43,6 +34,6 @@ pub fn interruptible<T: Send>(
     });
     match raised {
         Some(raised) => Err(raised),
-        None => outcome.or_raise(py),
+        None => outcome.map_err(|cause| raise(py, &cause)),
     }
 }
