@@ -21,9 +21,8 @@ import hocket.torch as hk
 from hocket.members.membership import Membership
 from hocket.torch.distribute import distributed_of
 from hocket.torch.member_buffers import BuffersBeforeForward
-from hocket.training.elastic.barrier import Barrier
 from hocket.training.elastic.commit import Members
-from hocket.training.elastic.standing import Standing
+from hocket.training.elastic.standing import Barrier, Standing
 from hocket.training.step.reducing import ReducingSession
 
 STEPS = 12
