@@ -36,11 +36,11 @@ class Mpirun:
     mpi: str
 
 
-def find(asked: str | None = None) -> Mpirun:
+def find(asked: str | None = None, *, only: str | None = None) -> Mpirun:
     """Return the given `mpirun`, otherwise the one beside this Python, otherwise that of the PATH.
 
     Raises:
-        UsageError: there is none, or it is of an unknown MPI.
+        UsageError: there is none, or it is of an unknown MPI, or not of `only`.
     """
     path = asked or shutil.which("mpirun", path=f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}")
     if path is None or not Path(path).is_file():
@@ -51,8 +51,8 @@ def find(asked: str | None = None) -> Mpirun:
         )
     shown = subprocess.run([path, "--version"], check=False, capture_output=True, text=True).stdout
     mpi = OPEN_MPI if "Open MPI" in shown else MPICH if "HYDRA" in shown else None
-    if mpi is None:
-        raise UsageError(f"{path} is not of {OPEN_MPI} or {MPICH}\nhint: it says {shown[:60]!r}")
+    if mpi is None or (only is not None and mpi != only):
+        raise UsageError(f"{path} is not of {only or f'{OPEN_MPI} or {MPICH}'}\nhint: it says {shown[:60]!r}")
     return Mpirun(path, mpi)
 
 
