@@ -13,7 +13,6 @@ mod rows;
 mod sparse;
 
 pub use foreign::Foreign;
-use quantised::{Int4, Int8};
 
 /// Inputs, outputs, constants; `Err` has the reason for a refusal.
 pub type Builtin = fn(&[&[u8]], &mut [&mut [u8]], &[f64]) -> Result<(), String>;
@@ -59,12 +58,12 @@ const BUILTINS: &[(&str, Builtin)] = &[
     ("scatter_add_rows.f32", rows::scatter_add_f32),
     ("scatter_add_rows.f16", rows::scatter_add_f16),
     ("scatter_add_rows.bf16", rows::scatter_add_bf16),
-    ("quantise.int8", quantised::quantise::<Int8>),
-    ("dequantise.int8", quantised::dequantise::<Int8>),
-    ("dequantise_add.int8", quantised::dequantise_add::<Int8>),
-    ("quantise.int4", quantised::quantise::<Int4>),
-    ("dequantise.int4", quantised::dequantise::<Int4>),
-    ("dequantise_add.int4", quantised::dequantise_add::<Int4>),
+    ("quantise.int8", quantised::quantise::<quantised::Int8>),
+    ("dequantise.int8", quantised::dequantise::<quantised::Int8>),
+    ("dequantise_add.int8", quantised::dequantise_add::<quantised::Int8>),
+    ("quantise.int4", quantised::quantise::<quantised::Int4>),
+    ("dequantise.int4", quantised::dequantise::<quantised::Int4>),
+    ("dequantise_add.int4", quantised::dequantise_add::<quantised::Int4>),
     ("top_k.int2", int2::top_k),
     ("scatter_add.int2", int2::scatter_add),
     ("matmul.f32", low_rank::matmul),
