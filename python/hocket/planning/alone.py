@@ -25,7 +25,7 @@ FRAGMENTS = 3
 """Number of divisions into fragments that are tried."""
 
 FASTER = 0.97
-"""Fraction of the other plan's time above which steps alone are not worth their effects."""
+"""Fraction of the other plan's time above which steps alone, and merged or late gradients, are not worth their effects."""
 
 
 def instead_of(other: Plan, plan: Plan, graph: Network, profile: Profile, promise: Promise) -> Plan:

@@ -16,12 +16,11 @@ from hocket.artefacts import shipped
 from hocket.artefacts.dtypes import ITEM_BYTES
 from hocket.artefacts.tuning import Tuning
 from hocket.errors import Error, PolicyError, ProgramError
-from hocket.policy import declared, handles
+from hocket.policy import declared, handles, sources
 from hocket.policy.bucketing import Bucket, Gradient, bucketed
 from hocket.policy.context import Context, settle
-from hocket.policy.frozen import frozen
 from hocket.policy.kernels import Kernel
-from hocket.policy.observed import Guard, Snapshot, Source
+from hocket.policy.observed import Assumptions, Guard, Snapshot, Source
 from hocket.policy.policy import DEFAULTS, Policy, Value
 from hocket.policy.recorder import Draft, Pending, Recorder
 from hocket.policy.topology import Topology
@@ -34,6 +33,32 @@ BUCKET = 0
 
 NEGOTIATIONS_MAX = 100
 """Limit of negotiations in one handler; more mean an endless loop."""
+
+
+def frozen(policy: Policy, assumptions: Assumptions) -> Policy:
+    """Return a policy with the same attributes, under a class that refuses to set one after a statistic was used."""
+    kind = type(policy)
+
+    def refuse(name: str) -> None:
+        if assumptions.looked:
+            raise sources.refusal(
+                f"{kind.__name__} keeps `{name}` after it looked at statistics: nothing would guard it later\n"
+                "hint: ask again in each handler; what stays is an agreed value (`cx.agreed`) or `cx.state`"
+            )
+
+    class Frozen(kind):  # type: ignore[valid-type,misc]  # the user's own
+        def __setattr__(self, name: str, value: object) -> None:
+            refuse(name)
+            super().__setattr__(name, value)
+
+        def __delattr__(self, name: str) -> None:
+            refuse(name)
+            super().__delattr__(name)
+
+    Frozen.__name__, Frozen.__qualname__ = kind.__name__, kind.__qualname__
+    made: Policy = object.__new__(Frozen)
+    made.__dict__ = policy.__dict__
+    return made
 
 
 @dataclass(frozen=True)

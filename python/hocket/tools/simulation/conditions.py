@@ -54,7 +54,3 @@ class Conditions(Struct, frozen=True, kw_only=True):
     jitter: float = 0.0
     slow: tuple[tuple[int, float], ...] = ()
     changes: tuple[LinkChange, ...] = ()
-
-
-IDEAL = Conditions()
-"""Conditions of an ideal run."""

@@ -135,6 +135,8 @@ class ReducingSession(Step):
         self.updates.close()
         self.updates.clear()
         self._take(place)
+        # Loading may fail, and this be called again.
+        self.agreement.together = together
         self.commit.begin(self)
         self.loading.load()
         self.agreement.together = together.among(
