@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class Alone:
     """Departures of one session's turns. `outer` steps the anchor; `departed`: arenas whose turn ends with the last iteration that
     exchanged something, by the schedule; `weighing`: weights of ranks, None where all count alike; `pace`: this rank's, None where
-    all make equally many steps."""
+    all make equally many steps; `late`: what left last did so without this rank, which had not come in time."""
 
     def __init__(
         self,
@@ -39,8 +39,11 @@ class Alone:
         self._ranks = ranks
         self._framework, self._updates, self.outer = framework, updates, outer
         self.departed: list[int] = []
-        self.weighing = weighing_of(outer.weights, lambda: framework.workload(gradients=False))
+        self.weighing = weighing_of(outer, lambda: framework.workload(gradients=False))
         self.pace = Pace() if outer.paced else None
+        self.late = False
+        self._ahead: set[tuple[int, int]] = set()
+        """Turns, by arena and slot, since which this rank has stepped, although no iteration has ended since."""
         self._counted: tuple[object, dict[int, int]] = None, {}
         """Counter of launches, and how often each was launched, by number, when `sent` was asked last."""
         self.begin()
@@ -58,6 +61,12 @@ class Alone:
         if self.pace is not None:
             self.pace.begin(period)
 
+    def stepped(self) -> int:
+        """Note a step; return the number of iterations that end with it."""
+        if self.weighing is not None:
+            self.weighing.stepped()
+        return 1 if self.pace is None else self.pace.stepped()
+
     def end(self) -> None:
         """End: ranks step together from now on."""
         if self.weighing is not None:
@@ -71,7 +80,7 @@ class Alone:
             return drift
         weight = 0.0 if self.weighing is None else self.weighing.leaving()
         step_s = 0.0 if self.pace is None else self.pace.step_s()
-        return (drift or NOTHING)._replace(weight=weight, step_s=step_s)
+        return (drift or NOTHING)._replace(weight=weight, step_s=step_s, late=float(self.late))
 
     def counted(self, reports: Mapping[int, Report], own: int) -> None:
         """Take the reports of all ranks; `own`: this rank among them."""
@@ -85,9 +94,10 @@ class Alone:
         """True if an iteration has just ended a period of the schedule, or all that was made is in the anchor."""
         return self._updates.settled or self._updates.readiness.made % self._updates.schedule.period == 0
 
-    def check_even(self, call: str) -> None:
-        """Raise UsageError if ranks may have made different shares of a period, of which one mean cannot be."""
-        if self.pace is not None and not self.period_ends:
+    def check_even(self, call: str, *, uneven: bool = False) -> None:
+        """Raise UsageError if ranks may have made different shares of a period, of which one mean cannot be. `uneven`: they may
+        although their pace is one."""
+        if (self.pace is not None or uneven) and not self.period_ends:
             made, period = self._updates.readiness.made, self._updates.schedule.period
             raise UsageError(
                 f"{call}: ranks step at their own pace, and this one is in step {made % period} of {period} between exchanges\n"
@@ -145,6 +155,8 @@ class Alone:
             sent = [(slots[turn.slot], self.sent_by(turn)) for turn in under_way]
             self._framework.local.depart(slots[opened.slot], sent, weight)
             made(self._framework.device, [slots[opened.slot].memory])
+            if self.late:
+                self._ahead.add((arena, opened.slot))
 
     def factor(self, turn: LiveTurn) -> float:
         """Return the factor that makes the mean of a turn that is due the weighted one."""
@@ -153,9 +165,15 @@ class Alone:
     def weighed(self, arrivals: Sequence[Arrival], due: Sequence[LiveTurn]) -> list[Arrival]:
         """Return what the anchor takes of these turns, by the weights of their ranks."""
         found = [
-            replace(each, factor=self.factor(turn), weight=self.sent_by(turn))
+            replace(
+                each,
+                factor=self.factor(turn),
+                weight=self.sent_by(turn),
+                ahead=(turn.arena, turn.slot) in self._ahead,
+            )
             for each, turn in zip(arrivals, due, strict=True)
         ]
+        self._ahead.difference_update((turn.arena, turn.slot) for turn in due)
         if self.weighing is not None:
             self.weighing.arrived(due)
         return found

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from hocket._native import LiveTurn, Readiness
-from hocket.artefacts.plan import Plan
+from hocket.artefacts.plan import Outer, Plan
 from hocket.errors import PeerError, UsageError
 from hocket.job.rendezvous import Job
+from hocket.refusals import DEVICE, GRACE, refused
 from hocket.training.servers.served import PATIENCE_S
 from hocket.training.step.owners import Owners
 from hocket.training.step.place import Place
+from hocket.training.step.stand_in import StandIn
 
 if TYPE_CHECKING:
     from hocket.training.step.step import Step
+
+
+_numbers = itertools.count()
+"""Numbers of this process's models with stand-ins: equal on all ranks, which distribute their models in the same order."""
 
 
 def ends_together() -> UsageError:
@@ -63,12 +70,18 @@ class Commit:
         self.step, self.ranks = step, lambda: range(step.job.world)
 
     def loads(self, plan: Plan) -> None:
-        """Note that programs of this plan are about to be loaded. UsageError: its exchanges are to stand without late ranks."""
-        if plan.schedule.outer is not None and plan.schedule.outer.grace_s is not None:
-            raise UsageError(
-                f"local: grace_s={plan.schedule.outer.grace_s:g}: this job ends with the first rank that does not come\n"
-                "hint: `hocket run --elastic MIN:MAX` starts one whose exchanges stand without it"
-            )
+        """Note that programs of this plan are about to be loaded."""
+
+    def stand_in(self, outer: Outer, leave: Callable[[], Sequence[LiveTurn]]) -> StandIn | None:
+        """Return what stands in for this rank where it comes too late to an exchange, None: the others go on without it. `leave`
+        lets its part leave. UsageError: it cannot."""
+        step, quorum = self.step, outer.quorum or 1
+        if quorum > step.job.world:
+            raise UsageError(f"local: quorum={quorum}: there are {step.job.world} ranks")
+        if step.framework.device is not None:
+            raise refused(GRACE, DEVICE, grace_s=f"{outer.grace_s:g}")
+        name = f"exchanges/{next(_numbers)}"
+        return StandIn(step.job, leave, name=name, grace_s=outer.grace_s or 0.0, quorum=quorum)
 
     def epoch_begins(self, load: Callable[[], None]) -> None:
         """Begin an epoch by `load`, after a step that stands."""

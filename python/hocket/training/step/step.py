@@ -32,6 +32,7 @@ from hocket.training.step.joinable import finished_first
 from hocket.training.step.loading import Loading
 from hocket.training.step.memory import Memory
 from hocket.training.step.place import Place
+from hocket.training.step.stand_in import StandIn
 from hocket.training.step.statistics import Steps, warn_of_non_finite
 from hocket.training.step.together import Together
 from hocket.training.step.updates import Updates
@@ -58,10 +59,13 @@ class Step:
         self.gauge, self.iteration = Gauge(), steps
         self._owner = os.getpid()
         self._under_way = self._warned = False
+        self._went = 0
+        """Iterations that have ended in the middle of this rank's step."""
         self.updates = Updates(framework, merges=merges, ranks=lambda: commit.ranks())  # noqa: PLW0108  # it is known when the commit begins
         self.accumulation = Accumulation(self.updates)
         self._take(place)
         self.delays: Delays | None = None
+        self.stand_in: StandIn | None = None
         if merges:
             trace = None if place.spans is None else place.spans.directory
             watched = place.job.settings.sentinel and commit.watches
@@ -76,15 +80,21 @@ class Step:
             )
         self.progress.begun = steps
         commit.begin(self)
+        if (outer := self.plan.schedule.outer) is not None and outer.grace_s is not None:
+            self.stand_in = commit.stand_in(outer, self._leave)
+        if self.stand_in is not None:
+            framework.local.before_step = self.stand_in.step_begins
         self.loading.load()
         self.agreement.together = Together(framework, self.job, self.source, begins=steps + 1)
-        framework.on_step(self._stepped)
+        framework.on_step(self._stepped if self.stand_in is None else self._stepped_in_time)
         if self.watch is not None:
             self.watch.seen = lambda: self.gauge.report(framework.learning())
         if self.source.gates:
             self.loading.gate()
         if self.delays is not None:
             self.delays.watch(self.plan)
+        if self.stand_in is not None:
+            self.stand_in.start()
 
     def _take(self, place: Place) -> None:
         """Train at this place in the job."""
@@ -154,6 +164,11 @@ class Step:
         self.framework.when_backward_ends(self._on_end)
 
     def _begin(self) -> None:
+        self._note_begin()
+        with self.naming():
+            self.companion.begin()
+
+    def _note_begin(self) -> None:
         self.progress.backward_began()
         self.commit.backward_began()
         if self.delays is not None:
@@ -166,8 +181,6 @@ class Step:
             self.place.libraries.expect([launch.program for launch in self.launches])
         self.source.backward_began(self.iteration)
         self.owners.hold()
-        with self.naming():
-            self.companion.begin()
 
     def _on_end(self) -> None:
         """End backward: launch buckets that are incomplete as they are, then wait for all buckets, or close the gates."""
@@ -176,7 +189,8 @@ class Step:
         if self.loading.gates is not None:
             self.loading.gates.backward_ended()
 
-    def _end(self, *, barrier: bool) -> None:
+    def _end(self, *, barrier: bool, left: Sequence[_native.LiveTurn] | None = None) -> None:
+        """End an iteration. `left`: turns that are due with it, if this rank's part has left already."""
         began_ns = _native.now_ns()
         self.progress.wait_began()
         updates, delays = self.updates, self.delays
@@ -185,12 +199,9 @@ class Step:
             self.watch.computed(updates.times() if self.watch.profiles else {}, touched)
         self.framework.check_announced()
         seen = updates.readiness.order() if self.source.observes else None
-        unmade = updates.complete()
-        if delays is not None:
-            delays.backward_ended()
         # Without turns of the plan, an epoch begins with this step.
         barrier = barrier or (delays is None and not self.source.epochs.settled)
-        due = self.commit.reduce(unmade, waits=barrier or delays is not None)
+        due = self._reduce(barrier=barrier) if left is None else left
         later = [] if barrier else [turn for turn in due if turn.at == "gate"]
         now = due if barrier else [turn for turn in due if turn.at != "gate"]
         weighing = None if updates.local is None else updates.local.weighing
@@ -225,6 +236,13 @@ class Step:
         if self.source.autopilot is not None:
             self.source.autopilot.step_ended()
         self.commit.step_ended()
+
+    def _reduce(self, *, barrier: bool) -> Sequence[_native.LiveTurn]:
+        """Let what this iteration ends leave; return the turns that are due with it."""
+        unmade = self.updates.complete()
+        if self.delays is not None:
+            self.delays.backward_ended()
+        return self.commit.reduce(unmade, waits=barrier or self.delays is not None)
 
     def _begin_next(self) -> None:
         if not self.commit.left:
@@ -308,6 +326,14 @@ class Step:
         if self.watch is not None:
             self.watch.stepped()
 
+    def _stepped_in_time(self) -> None:
+        """End a step in which no stand-in may send this rank's part."""
+        try:
+            self._stepped()
+        finally:
+            if self.stand_in is not None:
+                self.stand_in.step_ended()
+
     def _stepped_alone(self, alone: Alone) -> None:
         """End an iteration of ranks that step alone between exchanges."""
         if self.delays is not None and self.delays.awaits_step:
@@ -315,8 +341,13 @@ class Step:
             self.delays.stepped()
             alone.begin()
             return
-        schedule = self.updates.schedule
-        for _ in range(1 if alone.pace is None else alone.pace.stepped()):
+        schedule, iterations = self.updates.schedule, alone.stepped()
+        if self._went_without(alone):
+            # The step was of a turn that has ended: ranks are in the same iteration again.
+            iterations = 0
+            if alone.pace is not None and alone.period_ends:
+                alone.pace.period_ended()
+        for _ in range(iterations):
             self._iterated_alone(alone)
             if alone.pace is not None and (alone.period_ends or schedule is not self.updates.schedule):
                 # What follows begins with the next step: newcomers may come, or another schedule has begun.
@@ -328,16 +359,67 @@ class Step:
     def _iterated_alone(self, alone: Alone) -> None:
         """End an iteration of the schedule of such ranks."""
         if alone.exchanges or self.ends_turns:
+            if self.stand_in is not None:
+                self.stand_in.came()
+                alone.late = False
             self._begin()
             self._end(barrier=True)
         else:
-            if self.delays is not None and self.delays.drift is not None:
-                self.delays.drift.passed()
-            self.updates.passed()
-            self.iteration += 1
-            self.progress.step_ended()
-            if self.source.autopilot is not None:
-                self.source.autopilot.step_ended()
+            self._pass()
+            self._passed()
+
+    def _pass(self) -> None:
+        """End an iteration that exchanges nothing."""
+        if self.delays is not None and self.delays.drift is not None:
+            self.delays.drift.passed()
+        self.updates.passed()
+        self.iteration += 1
+
+    def _passed(self) -> None:
+        self.progress.step_ended()
+        if self.source.autopilot is not None:
+            self.source.autopilot.step_ended()
+
+    def _leave(self) -> Sequence[_native.LiveTurn]:
+        """Let this rank's part of the next exchange leave without it, in another thread than its own, while it is in a step; return
+        the turns that are due with it."""
+        alone = self.updates.local
+        if alone is None:
+            return ()
+        while not alone.exchanges and not self.ends_turns:
+            self._pass()
+            self._went += 1
+        alone.late = True
+        with self.naming():
+            self.companion.begin()
+        return self._reduce(barrier=True)
+
+    def _went_without(self, alone: Alone) -> bool:
+        """Take what an exchange has brought that this rank's part left for without it; return whether there was one."""
+        due = None if self.stand_in is None else self.stand_in.taken()
+        if due is None:
+            return False
+        for _ in range(self._went):
+            self._passed()
+        self._went = 0
+        self._note_begin()
+        self._end(barrier=True, left=due)
+        return True
+
+    @contextlib.contextmanager
+    def between_steps(self) -> Iterator[None]:
+        """Keep turns as they are in the body, in which the script's thread is between two steps."""
+        stand_in, alone = self.stand_in, self.updates.local
+        if stand_in is None or alone is None:
+            yield
+            return
+        with stand_in.changed:
+            self._went_without(alone)
+            yield
+
+    def _end_stand_in(self) -> None:
+        if self.stand_in is not None:
+            self.stand_in.close()
 
     @contextlib.contextmanager
     def naming(self) -> Iterator[None]:
