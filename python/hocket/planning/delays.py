@@ -45,10 +45,11 @@ def scheduled(
     rate: Rule | None = None,
     *,
     guard: Guard = "full",
+    codecs: bool = True,
 ) -> Plan:
     """Return the plan with the fastest schedule that the guard accepts, if it is faster, and with a sentence on it; else the plan
     unchanged, or at gates if that is faster. The guard uses the profile's `learning`. `rate`: None for the rule that the profile's
-    optimizer needs.
+    optimizer needs; `codecs`: policies may shorten what travels.
 
     Raises UsageError for a gradient that the profile lacks, and for the guard `paper` without the inputs of its ratio.
     """
@@ -57,7 +58,7 @@ def scheduled(
     if not all(reduces_means(bucket) for bucket in plan.buckets):
         return _scheduled_dense(plan, graph, profile, promise, rate=rate, guard=guard)
     together = _merged_or_late(plan, graph, profile, promise, rate=rate, guard=guard)
-    return alone.instead_of(together, plan, graph, profile, promise)
+    return alone.instead_of(together, plan, graph, profile, promise, codecs=codecs)
 
 
 def _merged_or_late(

@@ -22,7 +22,7 @@ from hocket.start.processes import ProcessSpec
 from hocket.start.run import launch
 from hocket.tools.bench.methods.catalogue import METHODS, Method, chosen
 from hocket.tools.bench.methods.request import Request, Run, Trained
-from hocket.tools.bench.methods.result import Comparison, best_rate, row
+from hocket.tools.bench.methods.result import Comparison, best_rate, further, row
 from hocket.tools.demo.compare import describe
 from hocket.tools.demo.emulation import open_emulation, ranks
 
@@ -35,7 +35,8 @@ Tell = Callable[[str], None]
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
     """Options of a comparison. `names`: of methods, the first of which others are compared with; none: all. `tuned_on`: the seed of
-    learning rates; `cluster`: emulated network, None: this machine's."""
+    learning rates; `further`: rates that may be tried beyond an edge of the grid, for each method whose best lies there; `cluster`:
+    emulated network, None: this machine's."""
 
     names: Sequence[str]
     model: str
@@ -46,6 +47,7 @@ class Wanted:
     seeds: tuple[int, ...]
     tuned_on: int
     think_s: float
+    further: int = 0
     cluster: Cluster | None = None
 
 
@@ -58,13 +60,12 @@ def compare(wanted: Wanted, tell: Tell) -> Comparison:
         tell(sentence)
     names = [each.name for each in methods]
     best: dict[str, float | None] = dict.fromkeys(names, wanted.rates[0])
+    beyond: dict[str, list[float]] = {name: [] for name in names}
     if len(wanted.rates) > 1:
-        tuning = [
-            Run(method=name, rate=rate, seed=wanted.tuned_on) for name in names for rate in wanted.rates
-        ]
-        tell(f"learning rates: {len(tuning)} runs on seed {wanted.tuned_on}")
-        tuned = _run(wanted, tuning, tell)
-        best = {name: best_rate([each for each in tuned if each.run.method == name]) for name in names}
+        tuned = _tuned(wanted, names, tell)
+        best = {name: best_rate(own) for name, own in tuned.items()}
+        tried = {name: dict.fromkeys(each.run.rate for each in own) for name, own in tuned.items()}
+        beyond = {name: [rate for rate in own if rate not in wanted.rates] for name, own in tried.items()}
     runs = [
         # Methods take turns, so that what else this machine does meets all of them.
         Run(method=name, rate=rate, seed=seed)
@@ -74,13 +75,32 @@ def compare(wanted: Wanted, tell: Tell) -> Comparison:
     ]
     tell(f"comparison: {len(runs)} runs on seeds {', '.join(map(str, wanted.seeds))}")
     found = _run(wanted, runs, tell)
-    return _comparison(wanted, methods, best, found, left_out)
+    return _comparison(wanted, methods, best, beyond, found, left_out)
+
+
+def _tuned(wanted: Wanted, names: Sequence[str], tell: Tell) -> dict[str, list[Trained]]:
+    """Return runs at each rate of the grid, by method, and at further ones where the best lies at an edge."""
+    found: dict[str, list[Trained]] = {name: [] for name in names}
+    rates = dict.fromkeys(names, wanted.rates)
+    for extended in range(1 + wanted.further):
+        runs = [
+            Run(method=name, rate=rate, seed=wanted.tuned_on) for name, own in rates.items() for rate in own
+        ]
+        if not runs:
+            break
+        where = "beyond the grid's edge" if extended else f"on seed {wanted.tuned_on}"
+        tell(f"learning rates: {len(runs)} runs {where}")
+        for each in _run(wanted, runs, tell):
+            found[each.run.method].append(each)
+        rates = {name: further(own) for name, own in found.items()}
+    return found
 
 
 def _comparison(
     wanted: Wanted,
     methods: Sequence[Method],
     best: dict[str, float | None],
+    beyond: dict[str, list[float]],
     found: Sequence[Trained],
     left_out: Sequence[str],
 ) -> Comparison:
@@ -98,7 +118,15 @@ def _comparison(
         tuned_on=wanted.tuned_on,
         date=datetime.datetime.now(tz=datetime.UTC).date().isoformat(),
         rows=tuple(
-            row(name, METHODS[name].about, best[name], wanted.rates, runs=of[name], first=first)
+            row(
+                name,
+                METHODS[name].about,
+                best[name],
+                wanted.rates,
+                runs=of[name],
+                first=first,
+                beyond=beyond[name],
+            )
             for name in best
         ),
         left_out=tuple(left_out),
