@@ -59,7 +59,7 @@ def instead_of(
     if best.iteration_s > FASTER * other_s:
         words = f" Steps alone would take {seconds(best.iteration_s)} each, which is not faster: ranks step together."
         return replace(other, reason=other.reason + words)
-    made = localized(_coded(plan, best.codec), best.local)
+    made = localized(coded(plan, best.codec), best.local)
     evidence = replace(
         other.evidence,
         predicted_step_s=best.iteration_s,
@@ -84,9 +84,9 @@ class Alone(NamedTuple):
 
 def _of_codec(codec: str, plan: Plan, graph: Network, profile: Profile, promise: Promise) -> Alone:
     """Return the fewest steps alone with which exchanges take next to nothing of the time, else the fastest."""
-    coded, most = _coded(plan, codec), promise.local or 1
+    short, most = coded(plan, codec), promise.local or 1
     tried = [
-        Alone(codec, *_fewest(coded, graph, profile, Local(every=most, late=late, fragments=fragments)))
+        Alone(codec, *_fewest(short, graph, profile, Local(every=most, late=late, fragments=fragments)))
         for late in [0, *_powers(promise.delay or 0)]
         # Parts of a model are under way for as long as all of it is, unless steps go on meanwhile.
         for fragments in [1, *_powers(len(plan.buckets))[1:]][: 1 + FRAGMENTS * (late > 0)]
@@ -116,7 +116,7 @@ def _codecs(plan: Plan, promise: Promise) -> Iterator[str]:
         yield from CODECS
 
 
-def _coded(plan: Plan, codec: str) -> Plan:
+def coded(plan: Plan, codec: str) -> Plan:
     """Return the plan with a policy for all buckets; as it is for none."""
     if not codec:
         return plan
