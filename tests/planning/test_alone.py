@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 import pytest
 
@@ -46,18 +48,22 @@ def test_steps_go_on_under_an_exchange_where_the_promise_lets_them() -> None:
 def test_progress_is_shortened_where_the_promise_lets_policies_round() -> None:
     """Broken: ranks would step alone for longer than need be, or by a policy that nobody allowed."""
     _, whole = planned(SLOW_S, Promise("local", local=500))
-    _, short = planned(SLOW_S, Promise("local", local=500, loss="any"))
+    _, other = planned(SLOW_S, Promise("local", local=500, loss="any"))
+    _, short = planned(SLOW_S, Promise("local", local=200, loss="any"))
     _, sparse = planned(SLOW_S, Promise("local", local=32, loss="any"))
+    assert 200 < every(whole.schedule) < 500
+    # Four bits would not halve that: nothing is rounded for so little.
+    assert other.schedule == whole.schedule
     assert not has_policies(whole)
+    assert not has_policies(other)
     assert [{each.route.policy for each in plan.buckets if isinstance(each.route, Traced)} for plan in (short, sparse)] == [
         {"int4"},
-        {"sparse_int2"},
+        {"top_k"},
     ]
-    assert 2 * every(short.schedule) <= every(whole.schedule)
     assert "by the policy int4" in short.reason
+    assert short.predicted_step_s <= (1 + alone.WAITS) * SLOW_S
     for plan in (short, sparse):
         check(plan)
-        assert plan.predicted_step_s <= (1 + alone.WAITS) * SLOW_S
         assert plan.promise == "lossy"
 
 
@@ -65,11 +71,13 @@ def test_the_progress_that_pays_is_said() -> None:
     """Broken: what is not known of learning would pass as known."""
     promise = Promise("local", local=500)
     plain, unknown = planned(SLOW_S, promise)
-    worth = unknown.predicted_step_s / plain.predicted_step_s
-    assert f"more than {worth:.2f} of a synchronous one's progress, which is not known beforehand" in unknown.reason
+    found = re.search(r"more than (0\.\d\d) of a synchronous one's progress, which is not known beforehand", unknown.reason)
+    assert found is not None
+    # Gates hide some of the synchronous plan's communication.
+    worth = float(found[1])
+    assert unknown.predicted_step_s / plain.predicted_step_s <= worth < 0.5
     learning = learning_of("sgd,rate=0.1,noise_scale=2")
     _, known = planned(SLOW_S, promise, msgspec.structs.replace(learning, ranks=4))
-    assert worth < 0.5
     assert "it makes 0.50 at least" in known.reason
     assert "pays in any case, as long as ranks do not drift apart" in known.reason
     _, noisy = planned(0.2, promise, msgspec.structs.replace(learning, ranks=4, noise_scale=1e6))

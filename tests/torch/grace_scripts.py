@@ -37,13 +37,13 @@ CASES = {
     "ranks": Late(hk.Local(every=EVERY, grace_s=0.1, quorum=2, rate=0.7, momentum=0.9), {5: 8, 12: 16}),
     "samples": Late(hk.Local(every=EVERY, grace_s=0.1, weights="samples"), {6: 8, 8: 12}),
     "buffers": Late(hk.Local(every=EVERY, grace_s=0.1, quorum=2), {5: 8}, normed=True),
-    "paced": Late(hk.Local(every=EVERY, grace_s=0.1, quorum=2, paced=True, late=1), {5: 8}),
-    "fragments": Late(hk.Local(every=EVERY, late=1, fragments=2, grace_s=0.1, quorum=2), {5: 6}),
+    "paced": Late(hk.Local(every=EVERY, grace_s=0.1, quorum=2, paced=True, late=1), {5: 9}),
+    "fragments": Late(hk.Local(every=EVERY, late=1, fragments=2, grace_s=0.1, quorum=2), {5: 7}),
 }
 
 
 class Step(NamedTuple):
-    """A step of a rank: iterations of the schedule after it, the anchor then, and whether an exchange left in it without the
+    """A step of a rank: iterations of the schedule after it, the anchor then, and whether the last exchange left without the
     rank."""
 
     after: int
@@ -61,18 +61,23 @@ def trained(directory: str, name: str) -> tuple[list[Step], list[float], list[fl
     else:
         model, optimizer = begun(Case(local, "momentum"))
     alone = distributed_of(model).session.updates.local
+    waits = dict(waits)
     passed = {after: Path(directory) / f"{name}.{after}" for after in waits.values()}
     while (before := hk.steps(model)) < EVERY * PERIODS:
         optimizer.zero_grad()
-        loss(model, len(found), rank).backward()
-        if rank == SLOW and before in waits:
-            _wait(passed[waits[before]])
+        if normed:
+            model(torch.full((4, 5), float(rank), dtype=torch.float64).normal_()).square().sum().backward()
+        else:
+            loss(model, len(found), rank).backward()
+        if rank == SLOW and waits and before >= min(waits):
+            # At its own pace, it does not begin a step in each iteration.
+            _wait(passed[waits.pop(min(waits))])
         optimizer.step()
         after = hk.steps(model)
         for each, file in passed.items() if rank == 0 else ():
             if after >= each:
                 file.touch()
-        found.append(Step(after, digest(model), alone.late and after % EVERY == 0))
+        found.append(Step(after, digest(model), alone.late))
     own = flat(model.parameters()).tolist()
     hk.flush(model)
     return found, own, flat(model.parameters()).tolist()
@@ -105,7 +110,7 @@ def replayed(local: hk.Local, of_rank: Sequence[Sequence[Step]]) -> Reference:
         late = []
         for rank, steps in enumerate(of_rank):
             while made[rank] < len(steps) and steps[made[rank]].after <= end:
-                if steps[made[rank]].late:
+                if steps[made[rank]].late and steps[made[rank]].after == end:
                     late.append(rank)
                     break
                 step(rank)

@@ -419,6 +419,7 @@ class Step:
 
     def _end_stand_in(self) -> None:
         if self.stand_in is not None:
+            self.framework.local.before_step = None
             self.stand_in.close()
 
     @contextlib.contextmanager
