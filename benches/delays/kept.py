@@ -47,9 +47,7 @@ class Kept:
             self._end_lines()
             decoder = msgspec.json.Decoder(Curve)
             for each in read_lines(self._file, decoder.decode, "a curve"):
-                self._curves[each.key] = tuple(
-                    math.inf if loss is None else loss for loss in each.losses
-                )
+                self._curves[each.key] = tuple(math.inf if loss is None else loss for loss in each.losses)
 
     def curve(self, key: str, computed: Callable[[], tuple[float, ...]]) -> tuple[float, ...]:
         """Return the curve of a key, which is computed and kept if it is not here."""

@@ -1,6 +1,7 @@
 """Row `sweep-alone` of `python -m benches delays`: the planner's choice of steps alone against all that a promise allows.
 
-The planner compares by its closed form. Here each choice runs message by message in the flow engine, on the sites of the row `sites`.
+The planner compares by its closed form. Here each choice runs message by message in the flow engine, on the sites of the row
+`sites`.
 """
 
 from __future__ import annotations

@@ -56,7 +56,10 @@ def test_progress_is_shortened_where_the_promise_lets_policies_round() -> None:
     assert other.schedule == whole.schedule
     assert not has_policies(whole)
     assert not has_policies(other)
-    assert [{each.route.policy for each in plan.buckets if isinstance(each.route, Traced)} for plan in (short, sparse)] == [
+    assert [
+        {each.route.policy for each in plan.buckets if isinstance(each.route, Traced)}
+        for plan in (short, sparse)
+    ] == [
         {"int4"},
         {"top_k"},
     ]
@@ -71,7 +74,9 @@ def test_the_progress_that_pays_is_said() -> None:
     """Broken: what is not known of learning would pass as known."""
     promise = Promise("local", local=500)
     plain, unknown = planned(SLOW_S, promise)
-    found = re.search(r"more than (0\.\d\d) of a synchronous one's progress, which is not known beforehand", unknown.reason)
+    found = re.search(
+        r"more than (0\.\d\d) of a synchronous one's progress, which is not known beforehand", unknown.reason
+    )
     assert found is not None
     # Gates hide some of the synchronous plan's communication.
     worth = float(found[1])

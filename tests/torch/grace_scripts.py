@@ -94,7 +94,10 @@ def _wait(file: Path) -> None:
 def replayed(local: hk.Local, of_rank: Sequence[Sequence[Step]]) -> Reference:
     """Training by one process of ranks that wait for exchanges: steps that ended too late are of the next one."""
     weighed = local.weights == "samples"
-    reference = Reference(Case(hk.Local(every=EVERY, rate=local.rate, momentum=local.momentum, weights="samples"), "momentum"), 3)
+    reference = Reference(
+        Case(hk.Local(every=EVERY, rate=local.rate, momentum=local.momentum, weights="samples"), "momentum"),
+        3,
+    )
     made = [0] * len(of_rank)
 
     def step(rank: int) -> None:

@@ -1,4 +1,4 @@
-"""Exchanges with a grace window, in jobs that end with their first rank: those that come in time do not wait for one that does not."""
+"""Exchanges with a grace window, in jobs that end with their first rank: those that come in time do not wait for late ones."""
 
 from __future__ import annotations
 
@@ -31,9 +31,7 @@ SECRET = b"0123456789abcdef"
 def test_the_others_pass_an_exchange_without_a_late_rank(tmp_path: Path) -> None:
     """Broken: ranks would wait for the slowest one, its progress would be lost or counted twice, or anchors would go apart."""
     settings = Settings(timeout_s=60, start_timeout_s=60, guard="off")
-    calls = {
-        name: ("tests.torch.grace_scripts:trained", str(tmp_path), name) for name in scripts.CASES
-    }
+    calls = {name: ("tests.torch.grace_scripts:trained", str(tmp_path), name) for name in scripts.CASES}
     for name, of_rank in ranks.by_name(calls, WORLD, tmp_path, settings=settings).items():
         local, waits, normed = scripts.CASES[name]
         steps = [[scripts.Step(*each) for each in made] for made, _, _ in of_rank]
@@ -49,7 +47,9 @@ def test_the_others_pass_an_exchange_without_a_late_rank(tmp_path: Path) -> None
         for rank, (_, own, after) in enumerate(of_rank):
             theirs = flat(reference.models[rank].parameters()).detach()
             for found, expected in ((own, theirs), (after, reference.anchor.detach())):
-                torch.testing.assert_close(torch.tensor(found, dtype=torch.float64), expected, rtol=0, atol=1e-9)
+                torch.testing.assert_close(
+                    torch.tensor(found, dtype=torch.float64), expected, rtol=0, atol=1e-9
+                )
 
 
 def test_the_window_begins_with_the_quorum() -> None:
@@ -116,7 +116,9 @@ def comes(each: StandIn) -> None:
 
 def test_a_quorum_that_cannot_be_is_refused() -> None:
     """Broken: a job would wait for ranks that there are not, or a quorum be ignored."""
-    with pytest.raises(UsageError, match="quorum=2: a number of ranks, at least 1, after which grace_s=None begins"):
+    with pytest.raises(
+        UsageError, match="quorum=2: a number of ranks, at least 1, after which grace_s=None begins"
+    ):
         hk.Local(every=3, quorum=2).schedule(1)
     commit = Commit()
     commit.step = SimpleNamespace(job=SimpleNamespace(world=2), framework=SimpleNamespace(device=None))  # type: ignore[assignment]

@@ -1,8 +1,9 @@
-"""Choice of how seldom ranks that may step alone exchange how far they came, and in which form: as often as their network lets them.
+"""Choice of how seldom ranks that may step alone exchange how far they came, and in which form: as often as their network lets
+them.
 
 What ranks learn by steps alone is not known beforehand, but more of them are hardly better for learning. So the schedule has the
-fewest with which exchanges take next to nothing of the time, or as many as the promise allows. Where the promise lets policies round
-what travels, that may be fewer. The choice says how much of a synchronous iteration's progress makes it worth while.
+fewest with which exchanges take next to nothing of the time, or as many as the promise allows. Where the promise lets policies
+round what travels, that may be fewer. The choice says how much of a synchronous iteration's progress makes it worth while.
 """
 
 from __future__ import annotations
@@ -32,15 +33,15 @@ FASTER = 0.97
 """Fraction of the other plan's time above which steps alone are not worth their effects."""
 
 CODECS = {"int8": True, "int4": True, "top_k": False, "sparse_int2": False}
-"""Policies that shorten what travels and keep what they round for the next exchange, those that round less first. True: all elements
-travel, so that more exchanges are worth more than the bits (Streaming DiLoCo, arXiv 2501.18512, lost nothing by 4 bits)."""
+"""Policies that shorten what travels and keep what they round for the next exchange, those that round less first. True: all
+elements travel, so that more exchanges are worth more than the bits (Streaming DiLoCo, arXiv 2501.18512, lost nothing by 4 bits)."""
 
 
 def instead_of(
     other: Plan, plan: Plan, graph: Network, profile: Profile, promise: Promise, *, codecs: bool = True
 ) -> Plan:
-    """Return the plan with steps alone, if the promise allows them and they may be faster than the `other` plan, and else that, with
-    a sentence on it. `codecs`: policies may shorten what travels, as far as the promise goes.
+    """Return the plan with steps alone, if the promise allows them and they may be faster than the `other` plan, and else that,
+    with a sentence on it. `codecs`: policies may shorten what travels, as far as the promise goes.
 
     Raises UsageError for a gradient that the profile lacks.
     """

@@ -39,9 +39,7 @@ class ForJob:
         plan = found.explained(found.best)
         graph = found.question.graph
         # A job that changes its plan has no policies.
-        return self.renamed(
-            delays.scheduled(plan, graph, profile, promise, guard=guard, codecs=False)
-        )
+        return self.renamed(delays.scheduled(plan, graph, profile, promise, guard=guard, codecs=False))
 
     def renamed(self, plan: Plan) -> Plan:
         """Translate a planner's plan to the job's ranks."""

@@ -154,7 +154,11 @@ class Delays:
             if times == 1:
                 log.warning("%s came too late to an exchange, which has what it had stepped by then", who)
             else:
-                log.warning("%s came too late to %d exchanges in a row; paced=True lets it make fewer steps", who, times)
+                log.warning(
+                    "%s came too late to %d exchanges in a row; paced=True lets it make fewer steps",
+                    who,
+                    times,
+                )
 
     def check_applied(self, call: str) -> None:
         """Raise UsageError if the optimizer has not stepped with the means that were given last."""

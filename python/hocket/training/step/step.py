@@ -342,7 +342,7 @@ class Step:
             alone.begin()
             return
         schedule, iterations = self.updates.schedule, alone.stepped()
-        if self._went_without(alone):
+        if self._went_without():
             # The step was of a turn that has ended: ranks are in the same iteration again.
             iterations = 0
             if alone.pace is not None and alone.period_ends:
@@ -394,7 +394,7 @@ class Step:
             self.companion.begin()
         return self._reduce(barrier=True)
 
-    def _went_without(self, alone: Alone) -> bool:
+    def _went_without(self) -> bool:
         """Take what an exchange has brought that this rank's part left for without it; return whether there was one."""
         due = None if self.stand_in is None else self.stand_in.taken()
         if due is None:
@@ -409,12 +409,11 @@ class Step:
     @contextlib.contextmanager
     def between_steps(self) -> Iterator[None]:
         """Keep turns as they are in the body, in which the script's thread is between two steps."""
-        stand_in, alone = self.stand_in, self.updates.local
-        if stand_in is None or alone is None:
+        if self.stand_in is None:
             yield
             return
-        with stand_in.changed:
-            self._went_without(alone)
+        with self.stand_in.changed:
+            self._went_without()
             yield
 
     def _end_stand_in(self) -> None:

@@ -1,7 +1,7 @@
 """Methods that `hocket bench methods` compares, and how a script asks for each; loads no framework.
 
-Those of Hocket's train by one plan, a ring for each of four buckets, and differ in their method alone; but with a policy, the policy
-forms buckets and sends what it likes.
+Those of Hocket's train by one plan, a ring for each of four buckets, and differ in their method alone. Where there is a policy, it
+forms the buckets and sends what it likes.
 """
 
 from __future__ import annotations

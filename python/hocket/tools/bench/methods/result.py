@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
@@ -90,10 +90,11 @@ def row(
     *,
     runs: Sequence[Trained],
     first: Sequence[Trained],
-    beyond: Sequence[float] = (),
+    beyond: Iterable[float] = (),
 ) -> Row:
-    """Return a method's row. `runs`: one a seed at its best rate; `first`: those of the first method. `rates`: of the grid; `beyond`:
-    others that were tried."""
+    """Return a method's row. `runs`: one a seed at its best rate; `first`: those of the first method. `rates`: of the grid;
+    `beyond`: others that were tried."""
+    beyond = tuple(sorted(beyond))
     tried = (*rates, *beyond)
     losses, firsts = ([each.loss for each in of] for of in (runs, first))
     found, of_first = ([each for each in of if each is not None] for of in (losses, firsts))
@@ -109,7 +110,7 @@ def row(
         about=about,
         rate=rate,
         at_edge=rate is not None and len(tried) > 1 and rate in (min(tried), max(tried)),
-        beyond=tuple(sorted(beyond)),
+        beyond=beyond,
         loss=statistics.fmean(found) if whole else None,
         deviation=statistics.stdev(found) if whole and len(found) > 1 else None,
         over=over,

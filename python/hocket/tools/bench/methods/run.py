@@ -59,13 +59,8 @@ def compare(wanted: Wanted, tell: Tell) -> Comparison:
     for sentence in left_out:
         tell(sentence)
     names = [each.name for each in methods]
-    best: dict[str, float | None] = dict.fromkeys(names, wanted.rates[0])
-    beyond: dict[str, list[float]] = {name: [] for name in names}
-    if len(wanted.rates) > 1:
-        tuned = _tuned(wanted, names, tell)
-        best = {name: best_rate(own) for name, own in tuned.items()}
-        tried = {name: dict.fromkeys(each.run.rate for each in own) for name, own in tuned.items()}
-        beyond = {name: [rate for rate in own if rate not in wanted.rates] for name, own in tried.items()}
+    tuned = _tuned(wanted, names, tell) if len(wanted.rates) > 1 else {}
+    best = _best(wanted, names, tuned)
     runs = [
         # Methods take turns, so that what else this machine does meets all of them.
         Run(method=name, rate=rate, seed=seed)
@@ -75,7 +70,12 @@ def compare(wanted: Wanted, tell: Tell) -> Comparison:
     ]
     tell(f"comparison: {len(runs)} runs on seeds {', '.join(map(str, wanted.seeds))}")
     found = _run(wanted, runs, tell)
-    return _comparison(wanted, methods, best, beyond, found, left_out)
+    return _comparison(wanted, methods, tuned, found, left_out)
+
+
+def _best(wanted: Wanted, names: Sequence[str], tuned: dict[str, list[Trained]]) -> dict[str, float | None]:
+    """Return the best learning rate of each method; None: it diverged with all."""
+    return {name: best_rate(tuned[name]) if tuned else wanted.rates[0] for name in names}
 
 
 def _tuned(wanted: Wanted, names: Sequence[str], tell: Tell) -> dict[str, list[Trained]]:
@@ -99,12 +99,13 @@ def _tuned(wanted: Wanted, names: Sequence[str], tell: Tell) -> dict[str, list[T
 def _comparison(
     wanted: Wanted,
     methods: Sequence[Method],
-    best: dict[str, float | None],
-    beyond: dict[str, list[float]],
+    tuned: dict[str, list[Trained]],
     found: Sequence[Trained],
     left_out: Sequence[str],
 ) -> Comparison:
-    of = {name: [each for each in found if each.run.method == name] for name in best}
+    names = [each.name for each in methods]
+    best = _best(wanted, names, tuned)
+    of = {name: [each for each in found if each.run.method == name] for name in names}
     first = of[methods[0].name]
     return Comparison(
         model=wanted.model,
@@ -125,9 +126,9 @@ def _comparison(
                 wanted.rates,
                 runs=of[name],
                 first=first,
-                beyond=beyond[name],
+                beyond={each.run.rate for each in tuned.get(name, ())}.difference(wanted.rates),
             )
-            for name in best
+            for name in names
         ),
         left_out=tuple(left_out),
     )

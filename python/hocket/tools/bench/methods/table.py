@@ -49,7 +49,9 @@ def sentences(found: Comparison) -> Iterator[str]:
             "widen it with --learning-rates"
         )
     beyond = [
-        f"{each.method} ({', '.join(f'{rate:g}' for rate in each.beyond)})" for each in found.rows if each.beyond
+        f"{each.method} ({', '.join(f'{rate:g}' for rate in each.beyond)})"
+        for each in found.rows
+        if each.beyond
     ]
     if beyond:
         yield f"rates tried beyond the grid, where the best lay at its edge: {', '.join(beyond)}"
