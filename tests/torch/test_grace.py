@@ -18,8 +18,8 @@ from hocket.job.store.server import Server  # noqa: E402
 from hocket.job.store.store import Store  # noqa: E402
 from hocket.settings import Settings  # noqa: E402
 from hocket.training.elastic.commit import Members  # noqa: E402
-from hocket.training.step.commit import Commit  # noqa: E402
 from hocket.training.step.stand_in import StandIn  # noqa: E402
+from hocket.training.step.stepping import Stepping, check_stands_in  # noqa: E402
 from tests.support import ranks  # noqa: E402
 from tests.torch import grace_scripts as scripts  # noqa: E402
 from tests.torch.own_first_reference import flat  # noqa: E402
@@ -120,12 +120,10 @@ def test_a_quorum_that_cannot_be_is_refused() -> None:
         UsageError, match="quorum=2: a number of ranks, at least 1, after which grace_s=None begins"
     ):
         hk.Local(every=3, quorum=2).schedule(1)
-    commit = Commit()
-    commit.step = SimpleNamespace(job=SimpleNamespace(world=2), framework=SimpleNamespace(device=None))  # type: ignore[assignment]
     with pytest.raises(UsageError, match="quorum=3: there are 2 ranks"):
-        commit.stand_in(Outer(grace_s=1.0, quorum=3), tuple)
-    commit.step.framework.device = object()  # type: ignore[assignment]
+        check_stands_in(Outer(grace_s=1.0, quorum=3), 2, on_device=False)
     with pytest.raises(UsageError, match="grace_s=1: a thread sends what a late rank has"):
-        commit.stand_in(Outer(grace_s=1.0), tuple)
+        check_stands_in(Outer(grace_s=1.0), 2, on_device=True)
+    plan = SimpleNamespace(schedule=hk.Local(every=3, grace_s=1.0, quorum=2).schedule(1))
     with pytest.raises(UsageError, match="quorum=2: an exchange of an elastic job"):
-        Members.stand_in(object(), Outer(grace_s=1.0, quorum=2), tuple)  # type: ignore[arg-type]
+        Stepping(SimpleNamespace(plan=plan, commit=Members))  # type: ignore[arg-type]

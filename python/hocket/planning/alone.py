@@ -34,7 +34,7 @@ FASTER = 0.97
 
 CODECS = {"int8": True, "int4": True, "top_k": False, "sparse_int2": False}
 """Policies that shorten what travels and keep what they round for the next exchange, those that round less first. True: all
-elements travel, so that more exchanges are worth more than the bits (Streaming DiLoCo, arXiv 2501.18512, lost nothing by 4 bits)."""
+elements travel, so that more exchanges are worth more than the bits (Streaming DiLoCo, arXiv 2501.18512, lost nothing by 4)."""
 
 
 def instead_of(

@@ -15,12 +15,12 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from hocket._native import LiveTurn, Readiness
-from hocket.artefacts.plan import Outer, Plan
+from hocket.artefacts.plan import Plan
 from hocket.errors import EpochError, RendezvousError
 from hocket.job.rendezvous import Job
 from hocket.members.member_messages import Regroup
 from hocket.members.membership import Membership
-from hocket.refusals import AGAIN, ELASTIC, JOIN, QUORUM, refused
+from hocket.refusals import AGAIN, ELASTIC, JOIN, refused
 from hocket.training.elastic.absent import gathered_without_the_absent, without_the_absent
 from hocket.training.elastic.giving import Giving
 from hocket.training.elastic.notice import Notice
@@ -50,6 +50,7 @@ class Members(Commit):
 
     watches = False
     counts_steps = True
+    loses_late_ranks = True
     calls_libraries = False
     saved_as = "elastic "
 
@@ -106,11 +107,6 @@ class Members(Commit):
 
     def loads(self, plan: Plan) -> None:
         self.standing.plan = plan
-
-    def stand_in(self, outer: Outer, leave: Callable[[], Sequence[LiveTurn]]) -> None:  # noqa: ARG002  # a late rank is lost
-        """Return None: exchanges go on without late ranks. UsageError: with a quorum of their own."""
-        if outer.quorum is not None:
-            raise refused(ELASTIC, QUORUM, quorum=outer.quorum)
 
     def epoch_begins(self, load: Callable[[], None]) -> None:
         """Begin an epoch of policies: all ranks know it, and gradients move to its buckets."""

@@ -5,6 +5,7 @@ An iteration ends with the optimizer's step, and turns are of such iterations. M
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ from hocket._native import LiveTurn
 from hocket.artefacts.plan import Outer
 from hocket.errors import UsageError
 from hocket.training.guard.drift import NOTHING, Report
+from hocket.training.guard.notes import log
 from hocket.training.guard.weighing import SavedWeighing, weighing_of
 from hocket.training.memory.anchor import Arrival
 from hocket.training.memory.device import made
@@ -21,6 +23,10 @@ from hocket.training.step.pace import Pace
 
 if TYPE_CHECKING:
     from hocket.training.step.updates import Updates
+
+
+LATE_AGAIN = 10
+"""Number of exchanges in a row after which a rank that comes too late to all of them is named again."""
 
 
 class Alone:
@@ -42,6 +48,8 @@ class Alone:
         self.weighing = weighing_of(outer, lambda: framework.workload(gradients=False))
         self.pace = Pace() if outer.paced else None
         self.late = False
+        self._late: Counter[int] = Counter()
+        """By rank, the number of exchanges in a row to which it came too late."""
         self._ahead: set[tuple[int, int]] = set()
         """Turns, by arena and slot, since which this rank has stepped, although no iteration has ended since."""
         self._counted: tuple[object, dict[int, int]] = None, {}
@@ -88,6 +96,10 @@ class Alone:
             self.weighing.counted(reports)
         if self.pace is not None:
             self.pace.counted(reports, own)
+        for rank, report in reports.items():
+            times = self._late[rank] = self._late[rank] + 1 if report.late > 0 else 0
+            if times in (1, LATE_AGAIN) and own == min(reports):
+                _warn(rank, times)
 
     @property
     def period_ends(self) -> bool:
@@ -188,3 +200,14 @@ class Alone:
     def sent_by(self, turn: LiveTurn) -> float:
         """Return the factor by which this rank's progress in a turn that has left was multiplied."""
         return 1.0 if self.weighing is None else self.weighing.own(turn)
+
+
+def _warn(rank: int, times: int) -> None:
+    if times == 1:
+        log.warning("rank %d came too late to an exchange, which has what it had stepped by then", rank)
+    else:
+        log.warning(
+            "rank %d came too late to %d exchanges in a row; with paced=True it makes fewer steps",
+            rank,
+            times,
+        )

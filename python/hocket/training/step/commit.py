@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from hocket._native import LiveTurn, Readiness
-from hocket.artefacts.plan import Outer, Plan
+from hocket.artefacts.plan import Plan
 from hocket.errors import PeerError, UsageError
 from hocket.job.rendezvous import Job
-from hocket.refusals import DEVICE, GRACE, refused
 from hocket.training.servers.served import PATIENCE_S
 from hocket.training.step.owners import Owners
 from hocket.training.step.place import Place
-from hocket.training.step.stand_in import StandIn
 
 if TYPE_CHECKING:
     from hocket.training.step.step import Step
-
-
-_numbers = itertools.count()
-"""Numbers of this process's models with stand-ins: equal on all ranks, which distribute their models in the same order."""
 
 
 def ends_together() -> UsageError:
@@ -43,6 +36,8 @@ class Commit:
     """True if merged and late gradients are watched: all ranks have been there from the beginning."""
     counts_steps = False
     """True if steps of the optimizer are counted, so that no other may step the parameters."""
+    loses_late_ranks = False
+    """True if exchanges of ranks that step alone go on without a late one, which is lost."""
     calls_libraries = True
     """True if programs may call libraries."""
     saved_as = ""
@@ -71,17 +66,6 @@ class Commit:
 
     def loads(self, plan: Plan) -> None:
         """Note that programs of this plan are about to be loaded."""
-
-    def stand_in(self, outer: Outer, leave: Callable[[], Sequence[LiveTurn]]) -> StandIn | None:
-        """Return what stands in for this rank where it comes too late to an exchange, None: the others go on without it. `leave`
-        lets its part leave. UsageError: it cannot."""
-        step, quorum = self.step, outer.quorum or 1
-        if quorum > step.job.world:
-            raise UsageError(f"local: quorum={quorum}: there are {step.job.world} ranks")
-        if step.framework.device is not None:
-            raise refused(GRACE, DEVICE, grace_s=f"{outer.grace_s:g}")
-        name = f"exchanges/{next(_numbers)}"
-        return StandIn(step.job, leave, name=name, grace_s=outer.grace_s or 0.0, quorum=quorum)
 
     def epoch_begins(self, load: Callable[[], None]) -> None:
         """Begin an epoch by `load`, after a step that stands."""

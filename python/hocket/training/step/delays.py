@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -25,7 +24,6 @@ from hocket.training.checkpoint.saved import SavedDelays
 from hocket.training.checkpoint.saves import Saves
 from hocket.training.checkpoint.slots import slots_of
 from hocket.training.guard.gauge import Gauge
-from hocket.training.guard.notes import log
 from hocket.training.guard.oversight import Oversight
 from hocket.training.guard.workload import FirstIteration
 from hocket.training.memory.anchor import Anchor, Arrival, LocalAnchor
@@ -37,9 +35,6 @@ from hocket.training.memory.values import squared_norm
 from hocket.training.step.drift import Drift, Record
 from hocket.training.step.updates import Updates
 from hocket.training.step.votes import Ballot
-
-LATE_AGAIN = 10
-"""Number of exchanges in a row after which a rank that comes too late to all of them is named again."""
 
 
 class Delays:
@@ -78,8 +73,6 @@ class Delays:
         self._awaits_step = False
         """True if means were given, and the optimizer has not stepped since."""
         self._gauged = False
-        self._late: Counter[int] = Counter()
-        """By rank, the number of exchanges in a row to which it came too late."""
         self._norms2: dict[int, float] = {}
         self._arrivals: list[list[Arrival]] = []
         framework.on_zero_grad(self._zeroed)
@@ -138,27 +131,10 @@ class Delays:
             self.sentinel.retreat(self._updates.schedule, plan, iteration, epoch)
         if self._updates.local is not None:
             self._updates.local.counted(votes.reports, votes.reporter)
-            self._tell_of_late(votes)
         if self.drift is not None and self.drift.counted(
             votes.reports, votes.reporter, plan, (iteration, epoch)
         ):
             self.retreats = self.reschedules = True
-
-    def _tell_of_late(self, votes: Ballot) -> None:
-        """Name ranks that came too late to an exchange: once, and again when they do not catch up."""
-        for rank, report in votes.reports.items():
-            times = self._late[rank] = self._late[rank] + 1 if report.late > 0 else 0
-            if times not in (1, LATE_AGAIN) or votes.reporter != min(votes.reports):
-                continue
-            who = f"rank {rank} on {self._job.hosts[rank]}"
-            if times == 1:
-                log.warning("%s came too late to an exchange, which has what it had stepped by then", who)
-            else:
-                log.warning(
-                    "%s came too late to %d exchanges in a row; paced=True lets it make fewer steps",
-                    who,
-                    times,
-                )
 
     def check_applied(self, call: str) -> None:
         """Raise UsageError if the optimizer has not stepped with the means that were given last."""

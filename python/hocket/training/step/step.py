@@ -24,7 +24,6 @@ from hocket.training.memory.device import received
 from hocket.training.memory.framework import Framework
 from hocket.training.step.accumulation import Accumulation
 from hocket.training.step.agreement import Agreement
-from hocket.training.step.alone import Alone
 from hocket.training.step.commit import Commit
 from hocket.training.step.companion import Companion
 from hocket.training.step.delays import Delays
@@ -32,8 +31,8 @@ from hocket.training.step.joinable import finished_first
 from hocket.training.step.loading import Loading
 from hocket.training.step.memory import Memory
 from hocket.training.step.place import Place
-from hocket.training.step.stand_in import StandIn
 from hocket.training.step.statistics import Steps, warn_of_non_finite
+from hocket.training.step.stepping import Stepping
 from hocket.training.step.together import Together
 from hocket.training.step.updates import Updates
 
@@ -57,15 +56,11 @@ class Step:
         self.framework, self.companion = framework, companion
         self.commit, self.loading = commit, Loading(self, memory)
         self.gauge, self.iteration = Gauge(), steps
-        self._owner = os.getpid()
         self._under_way = self._warned = False
-        self._went = 0
-        """Iterations that have ended in the middle of this rank's step."""
         self.updates = Updates(framework, merges=merges, ranks=lambda: commit.ranks())  # noqa: PLW0108  # it is known when the commit begins
         self.accumulation = Accumulation(self.updates)
         self._take(place)
         self.delays: Delays | None = None
-        self.stand_in: StandIn | None = None
         if merges:
             trace = None if place.spans is None else place.spans.directory
             watched = place.job.settings.sentinel and commit.watches
@@ -80,21 +75,17 @@ class Step:
             )
         self.progress.begun = steps
         commit.begin(self)
-        if (outer := self.plan.schedule.outer) is not None and outer.grace_s is not None:
-            self.stand_in = commit.stand_in(outer, self._leave)
-        if self.stand_in is not None:
-            framework.local.before_step = self.stand_in.step_begins
+        self.stepping = Stepping(self)
         self.loading.load()
         self.agreement.together = Together(framework, self.job, self.source, begins=steps + 1)
-        framework.on_step(self._stepped if self.stand_in is None else self._stepped_in_time)
+        framework.on_step(self._stepped)
         if self.watch is not None:
             self.watch.seen = lambda: self.gauge.report(framework.learning())
         if self.source.gates:
             self.loading.gate()
         if self.delays is not None:
             self.delays.watch(self.plan)
-        if self.stand_in is not None:
-            self.stand_in.start()
+        self.stepping.start()
 
     def _take(self, place: Place) -> None:
         """Train at this place in the job."""
@@ -151,24 +142,24 @@ class Step:
     # Backward.
 
     def on_first(self) -> None:
-        if os.getpid() != self._owner:
+        if os.getpid() != self.loading.process:
             raise UsageError(
                 "backward in a forked child of the process that distributed the model\n"
                 "hint: train in the process that called `distribute`"
             )
         if self.updates.own is None:
             self.framework.check_in_place(self.updates.filling)
-        self._begin()
+        self.begin_iteration()
         if self.loading.gates is not None:
             self.loading.gates.backward_began()
         self.framework.when_backward_ends(self._on_end)
 
-    def _begin(self) -> None:
-        self._note_begin()
+    def begin_iteration(self) -> None:
+        self.note_begin()
         with self.naming():
             self.companion.begin()
 
-    def _note_begin(self) -> None:
+    def note_begin(self) -> None:
         self.progress.backward_began()
         self.commit.backward_began()
         if self.delays is not None:
@@ -184,12 +175,12 @@ class Step:
 
     def _on_end(self) -> None:
         """End backward: launch buckets that are incomplete as they are, then wait for all buckets, or close the gates."""
-        self._end(barrier=self.loading.gates is None or self.companion.barrier)
+        self.end_iteration(barrier=self.loading.gates is None or self.companion.barrier)
         self.accumulation.backward_ended()
         if self.loading.gates is not None:
             self.loading.gates.backward_ended()
 
-    def _end(self, *, barrier: bool, left: Sequence[_native.LiveTurn] | None = None) -> None:
+    def end_iteration(self, *, barrier: bool, left: Sequence[_native.LiveTurn] | None = None) -> None:
         """End an iteration. `left`: turns that are due with it, if this rank's part has left already."""
         began_ns = _native.now_ns()
         self.progress.wait_began()
@@ -201,7 +192,7 @@ class Step:
         seen = updates.readiness.order() if self.source.observes else None
         # Without turns of the plan, an epoch begins with this step.
         barrier = barrier or (delays is None and not self.source.epochs.settled)
-        due = self._reduce(barrier=barrier) if left is None else left
+        due = self.reduce(barrier=barrier) if left is None else left
         later = [] if barrier else [turn for turn in due if turn.at == "gate"]
         now = due if barrier else [turn for turn in due if turn.at != "gate"]
         weighing = None if updates.local is None else updates.local.weighing
@@ -237,7 +228,7 @@ class Step:
             self.source.autopilot.step_ended()
         self.commit.step_ended()
 
-    def _reduce(self, *, barrier: bool) -> Sequence[_native.LiveTurn]:
+    def reduce(self, *, barrier: bool) -> Sequence[_native.LiveTurn]:
         """Let what this iteration ends leave; return the turns that are due with it."""
         unmade = self.updates.complete()
         if self.delays is not None:
@@ -314,112 +305,18 @@ class Step:
 
     def _stepped(self) -> None:
         """Let owners send the values that the optimizer has updated, unless gates have put the step off."""
-        if self.updates.local is not None:
-            self._stepped_alone(self.updates.local)
-        else:
-            if self.owners and not (self.loading.gates is not None and self.loading.gates.closed):
-                self.owners.stepped()
-            if self.delays is not None and self.delays.stepped() and self.spans is not None:
-                self.spans.updated()
-        self.commit.stepped()
-        self.progress.stepped()
-        if self.watch is not None:
-            self.watch.stepped()
-
-    def _stepped_in_time(self) -> None:
-        """End a step in which no stand-in may send this rank's part."""
-        try:
-            self._stepped()
-        finally:
-            if self.stand_in is not None:
-                self.stand_in.step_ended()
-
-    def _stepped_alone(self, alone: Alone) -> None:
-        """End an iteration of ranks that step alone between exchanges."""
-        if self.delays is not None and self.delays.awaits_step:
-            # The last step before steps are local applies what all ranks have reduced.
-            self.delays.stepped()
-            alone.begin()
-            return
-        schedule, iterations = self.updates.schedule, alone.stepped()
-        if self._went_without():
-            # The step was of a turn that has ended: ranks are in the same iteration again.
-            iterations = 0
-            if alone.pace is not None and alone.period_ends:
-                alone.pace.period_ended()
-        for _ in range(iterations):
-            self._iterated_alone(alone)
-            if alone.pace is not None and (alone.period_ends or schedule is not self.updates.schedule):
-                # What follows begins with the next step: newcomers may come, or another schedule has begun.
-                alone.pace.period_ended()
-                break
-        if alone.pace is not None:
-            alone.pace.resumes()
-
-    def _iterated_alone(self, alone: Alone) -> None:
-        """End an iteration of the schedule of such ranks."""
-        if alone.exchanges or self.ends_turns:
-            if self.stand_in is not None:
-                self.stand_in.came()
-                alone.late = False
-            self._begin()
-            self._end(barrier=True)
-        else:
-            self._pass()
-            self._passed()
-
-    def _pass(self) -> None:
-        """End an iteration that exchanges nothing."""
-        if self.delays is not None and self.delays.drift is not None:
-            self.delays.drift.passed()
-        self.updates.passed()
-        self.iteration += 1
-
-    def _passed(self) -> None:
-        self.progress.step_ended()
-        if self.source.autopilot is not None:
-            self.source.autopilot.step_ended()
-
-    def _leave(self) -> Sequence[_native.LiveTurn]:
-        """Let this rank's part of the next exchange leave without it, in another thread than its own, while it is in a step; return
-        the turns that are due with it."""
-        alone = self.updates.local
-        if alone is None:
-            return ()
-        while not alone.exchanges and not self.ends_turns:
-            self._pass()
-            self._went += 1
-        alone.late = True
-        with self.naming():
-            self.companion.begin()
-        return self._reduce(barrier=True)
-
-    def _went_without(self) -> bool:
-        """Take what an exchange has brought that this rank's part left for without it; return whether there was one."""
-        due = None if self.stand_in is None else self.stand_in.taken()
-        if due is None:
-            return False
-        for _ in range(self._went):
-            self._passed()
-        self._went = 0
-        self._note_begin()
-        self._end(barrier=True, left=due)
-        return True
-
-    @contextlib.contextmanager
-    def between_steps(self) -> Iterator[None]:
-        """Keep turns as they are in the body, in which the script's thread is between two steps."""
-        if self.stand_in is None:
-            yield
-            return
-        with self.stand_in.changed:
-            self._went_without()
-            yield
-
-    def _end_stand_in(self) -> None:
-        if self.stand_in is not None:
-            self.framework.local.before_step = None
-            self.stand_in.close()
+        with self.stepping.releasing():
+            if self.updates.local is not None:
+                self.stepping.stepped(self.updates.local)
+            else:
+                if self.owners and not (self.loading.gates is not None and self.loading.gates.closed):
+                    self.owners.stepped()
+                if self.delays is not None and self.delays.stepped() and self.spans is not None:
+                    self.spans.updated()
+            self.commit.stepped()
+            self.progress.stepped()
+            if self.watch is not None:
+                self.watch.stepped()
 
     @contextlib.contextmanager
     def naming(self) -> Iterator[None]:
