@@ -57,7 +57,7 @@ class Kept:
             if self._folder is not None:
                 finite = tuple(loss if math.isfinite(loss) else None for loss in losses)
                 append(self._file, Curve(key=key, losses=finite))
-                click.echo(f"{len(self._curves)} curves kept: {key.partition(' ')[2]}", err=True)
+                click.echo(f"{len(self._curves)} curves kept: {key.partition(':')[0]}", err=True)
         return self._curves[key]
 
     def measured(self, name: str, kind: Any, measure: Callable[[], Any]) -> Any:
