@@ -5,6 +5,7 @@ Nothing of it is loaded before a run asks for it: torchft is in an environment o
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Callable
 from datetime import timedelta
@@ -28,7 +29,10 @@ def joined(
     model: nn.Module, optimizer: torch.optim.Optimizer, local: Local, *, host: str, timeout_s: float
 ) -> Replica:
     """Let a model train by DiLoCo among the ranks of the default group. `host`: address of rank 0 for all."""
-    from torchft import LighthouseServer, Manager, ProcessGroupGloo  # noqa: PLC0415  # see above
+    # Its servers write a line for each heartbeat's quorum.
+    os.environ.setdefault("RUST_LOG", "error")
+    from torchft import Manager, ProcessGroupGloo  # noqa: PLC0415  # see above
+    from torchft.coordination import LighthouseServer  # noqa: PLC0415  # as above
     from torchft.local_sgd import DiLoCo  # noqa: PLC0415  # as above
 
     rank, world = dist.get_rank(), dist.get_world_size()
