@@ -9,7 +9,7 @@ round what travels, that may be fewer. The choice says how much of a synchronous
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -32,26 +32,44 @@ FRAGMENTS = 3
 FASTER = 0.97
 """Fraction of the other plan's time above which steps alone are not worth their effects."""
 
+SIMULATED_MORE = 4
+"""Larger numbers of steps alone that are simulated where fewer take longer than predicted, before the largest one."""
+
+Simulated = Callable[[Plan], float]
+"""Function that simulates a plan, and returns the mean seconds of an iteration."""
+
 CODECS = {"int8": True, "int4": True, "top_k": False, "sparse_int2": False}
 """Policies that shorten what travels and keep what they round for the next exchange, those that round less first. True: all
 elements travel, so that more exchanges are worth more than the bits (Streaming DiLoCo, arXiv 2501.18512, lost nothing by 4)."""
 
 
 def instead_of(
-    other: Plan, plan: Plan, graph: Network, profile: Profile, promise: Promise, *, codecs: bool = True
+    other: Plan,
+    plan: Plan,
+    graph: Network,
+    profile: Profile,
+    promise: Promise,
+    *,
+    codecs: bool = True,
+    simulated_s: Simulated | None = None,
 ) -> Plan:
     """Return the plan with steps alone, if the promise allows them and they may be faster than the `other` plan, and else that,
-    with a sentence on it. `codecs`: policies may shorten what travels, as far as the promise goes.
+    with a sentence on it. `codecs`: policies may shorten what travels, as far as the promise goes; `simulated_s`: time of an
+    iteration, by which choices are checked.
 
     Raises UsageError for a gradient that the profile lacks.
     """
     most = promise.local or 1
     if most < 2:
         return other
-    best = _of_codec("", plan, graph, profile, promise)
-    for codec in _codecs(plan, promise) if codecs else ():
+
+    def of(codec: str) -> Alone:
         found = _of_codec(codec, plan, graph, profile, promise)
-        if _is_better(found, best, profile):
+        return found if simulated_s is None else _checked(found, plan, most, profile, simulated_s)
+
+    best = of("")
+    for codec in _codecs(plan, promise) if codecs else ():
+        if _is_better(found := of(codec), best, profile):
             best = found
     sizes = [bucket.elements for bucket in other.buckets]
     other_s = other.predicted_step_s / (
@@ -96,6 +114,18 @@ def _of_codec(codec: str, plan: Plan, graph: Network, profile: Profile, promise:
     if enough := [each for each in tried if _is_enough(each, profile)]:
         return min(enough, key=lambda each: (each.local.every, each.local.late, each.local.fragments))
     return min(tried, key=lambda each: (each.iteration_s, each.local.late, each.local.fragments))
+
+
+def _checked(found: Alone, plan: Plan, most: int, profile: Profile, simulated_s: Simulated) -> Alone:
+    """Return a choice with its simulated time, and with more steps alone, to `most`, if exchanges take longer than predicted."""
+    coded_plan = coded(plan, found.codec)
+    numbers = [each for each in _numbers(most) if each > found.local.every]
+    for every in [found.local.every, *numbers[:SIMULATED_MORE], *numbers[SIMULATED_MORE:][-1:]]:
+        local = replace(found.local, every=every)
+        found = Alone(found.codec, local, simulated_s(localized(coded_plan, local)))
+        if _is_enough(found, profile):
+            break
+    return found
 
 
 def _is_enough(each: Alone, profile: Profile) -> bool:
