@@ -65,6 +65,10 @@ class ReducingSession(Step):
 
     def flush(self) -> None:
         """Reduce, await and apply all gradients that were made and not applied; the optimizer steps once for each update."""
+        with self.stepping.between():
+            self._flush()
+
+    def _flush(self) -> None:
         if self.delays is not None:
             self.delays.check_applied("flush")
         self.finish_step()
@@ -72,7 +76,7 @@ class ReducingSession(Step):
             return
         self.delays.saves.settled()
         if self.updates.local is not None:
-            self.updates.local.check_even("flush")
+            self.updates.local.check_even("flush", uneven=self.stepping.stand_in is not None)
         else:
             # What the last step applied may still be there.
             self.updates.drop()
@@ -90,7 +94,8 @@ class ReducingSession(Step):
 
     def saved(self) -> SavedSession:
         """Return the state with gradients made and not applied. UsageError: a step is missing, or another plan begins."""
-        return saving.saved(self)
+        with self.stepping.between():
+            return saving.saved(self)
 
     def restore(self, saved: SavedSession, *, strict: bool) -> None:
         """Restore the state. UsageError: a backward has begun, or turns are open and belong to another plan or job."""
@@ -110,6 +115,7 @@ class ReducingSession(Step):
         self.source.retire()
         self.companion.retire()
         self.flush()
+        self.stepping.close()
         self.owners.release()
         self.source.dismiss()
         for each in self.launches:
@@ -121,6 +127,7 @@ class ReducingSession(Step):
 
     def close(self) -> None:
         """Apply outstanding updates, and stop the threads beside training. Gradients that are not applied are reported."""
+        self.stepping.close()
         self.commit.close()
         if self.delays is not None:
             self.delays.saves.ended(self.job.rank)
@@ -146,7 +153,7 @@ class ReducingSession(Step):
     def idle_step(self) -> None:
         """Take part in a step of the other ranks to which this rank has nothing to add."""
         self.updates.drop()
-        self._begin()
+        self.begin_iteration()
         self.agreement.together.idles = True
-        self._end(barrier=True)
+        self.end_iteration(barrier=True)
         self.agreement.together.idles = False
