@@ -1,6 +1,6 @@
-"""One rank of `python -m benches directions`: one all-reduce by a plan, by the ring and by Gloo, in turns.
+"""One rank of `python -m benches directions` and `late`: one all-reduce by a plan, by the ring and by Gloo, in turns.
 
-Started on every host by `benches.directions.rows`; rank 0 writes seconds by contender and turn as JSON.
+Started on every host by the `rows` of these; rank 0 writes seconds by contender and turn as JSON.
 """
 
 from __future__ import annotations
@@ -36,6 +36,8 @@ def main() -> None:
     parser.add_argument("--plan", required=True, type=Path)
     parser.add_argument("--cluster", required=True, type=Path)
     parser.add_argument("--turns", type=int, required=True)
+    parser.add_argument("--late-rank", type=int, help="a rank that begins each turn late")
+    parser.add_argument("--late-s", type=float, default=0.0)
     parser.add_argument("--out", type=Path, required=True)
     asked = parser.parse_args()
     torch.set_num_threads(1)
@@ -51,6 +53,8 @@ def main() -> None:
                 key = f"directions/{turn}/{name}"
                 job.store.gather(key, job.rank, job.world, None, settings.timeout_s)
                 began_s = time.perf_counter()
+                if job.rank == asked.late_rank:
+                    time.sleep(asked.late_s)
                 call()
                 spent_s = time.perf_counter() - began_s
                 everyone = job.store.gather(f"{key}/end", job.rank, job.world, spent_s, settings.timeout_s)
