@@ -8,6 +8,18 @@
 
 use std::time::Duration;
 
+/// The most connections that share a path of their own accord.
+pub const STREAMS_MAX: usize = 16;
+/// From this round trip on, one connection that starves at random losses, or grows its window anew after each pause, leaves
+/// most of its path unused.
+const FAR: Duration = Duration::from_millis(5);
+
+/// How many connections a path is to have. `bears`: whether a connection can change to a congestion control that tolerates
+/// random losses; otherwise each gets 1.2 segments / √loss per round trip, so that many get as many times that.
+pub fn streams(round_trip: Duration, bears: bool) -> usize {
+    if bears || round_trip < FAR { 1 } else { STREAMS_MAX }
+}
+
 /// Interval at which a busy connection is sampled.
 pub const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Share of segments sent again.

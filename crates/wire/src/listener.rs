@@ -90,7 +90,7 @@ impl Listener {
     ) -> Result<Mesh, MeshError> {
         let own = identity.rank;
         let here = &peers[own.index()];
-        let mut lanes = vec![0; peers.len()];
+        let mut lanes = vec![0..=0; peers.len()];
         for rank in dialled {
             let peer = &peers[rank.index()];
             lanes[rank.index()] = shared.endpoints.between(here, peer)?.lanes(here, peer);

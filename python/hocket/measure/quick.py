@@ -2,11 +2,15 @@
 
 The first ranks of hosts exchange messages over the job's own connections. In the rounds of a tournament each host meets
 every other one; then one pair of each two racks meets alone, which distinguishes a trunk from slow hosts. `hocket
-probe` takes longer, and also measures latencies, several connections per path, and the uncertainty of each number.
+probe` takes longer, and also measures several connections per path, and the uncertainty of each number.
+
+Over a long round trip, a connection takes several of them to reach the rate of its path: such a pair exchanges longer and longer
+messages until the rate grows no more.
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -34,6 +38,11 @@ FIRST_BYTES, BYTES_MIN, BYTES_MAX = 64 << 10, 512 << 10, 4 << 20
 """Sizes of the message before a timed one, and of timed ones. A token bucket's burst is smaller, at any rate."""
 TIMED_S = 0.04
 """Intended time of a timed message: processes wait for a processor for milliseconds."""
+
+FAR_S = 1e-3
+"""Least latency of paths that plans and looks take into account: within a data centre it is less, and alike for all pairs."""
+GROWTH = 1.25
+"""Factor by which a pair's rate must have grown for another, longer message."""
 
 ALIKE = 1.3
 """Factor within which rates count as equal: a look cannot tell them apart, and a plan may use that hosts are alike."""
@@ -149,9 +158,18 @@ def uneven(rates: Sequence[Sequence[float]], racks: Sequence[tuple[int, ...]], f
 def with_paths(
     cluster: Cluster, slow: Mapping[Flow, float], latencies_s: Sequence[Sequence[float]]
 ) -> Cluster:
-    """The cluster with a rate for each path, if some are slow by themselves; otherwise hosts and trunks suffice."""
+    """The cluster with a rate for each path, if some are slow by themselves; otherwise hosts and trunks suffice. With latencies, if
+    some hosts are far from each other.
+
+    >>> near, far = ([[0.0, latency_s], [latency_s, 0.0]] for latency_s in (1e-4, 25e-3))
+    >>> two = Cluster(hosts=tuple(Host(name=name, bandwidth_bit_per_s=1e9) for name in "ab"))
+    >>> with_paths(two, {}, near).latency_s, with_paths(two, {}, far).latency_s
+    ((), ((0.0, 0.025), (0.025, 0.0)))
+    """
     if not slow:
-        return cluster
+        if max(map(max, latencies_s)) < FAR_S:
+            return cluster
+        return msgspec.structs.replace(cluster, latency_s=tuple(map(tuple, latencies_s)))
     known, hosts = network(cluster), range(len(cluster.hosts))
     rates = tuple(
         tuple(0.0 if a == b else slow.get((a, b), known.bit_per_s(a, b)) for b in hosts) for a in hosts
@@ -288,18 +306,32 @@ class Look:
 
     def latencies_s(self) -> list[list[float]]:
         """Half of the shortest round trip on each pair's connection, by host; 0 on the diagonal."""
-        seen = [0.0 if each is None else each[1] * 5e-7 for each in self._engine.connections()]
-        everyone = self._gather("latency", seen)
+        everyone = self._gather("latency", self._own_latencies_s())
         return [[everyone[a][b] if a != b else 0.0 for b in self._leaders] for a in self._leaders]
+
+    def _own_latencies_s(self) -> list[float]:
+        """Half of the shortest round trip to each rank; 0 within this host."""
+        return [0.0 if each is None else each[1] * 5e-7 for each in self._engine.connections()]
 
     def _meet(self, peer: int, *, begins: bool) -> float:
         """Seconds per byte from the host `peer` to this one, while this one sends as much."""
         first_s = self._exchange(peer, FIRST_BYTES)
-        size = self._agreed(peer, _timed_bytes(first_s) if begins else None)
-        byte_s = self._exchange(peer, size) / size
+        far = begins and self._own_latencies_s()[self._leaders[peer]] >= FAR_S
+        # The rank that begins decides: behind a size below zero, another one follows.
+        size = self._agreed(peer, _timed_bytes(first_s) * (-1 if far else 1) if begins else None)
+        sent_bytes, best_byte_s = 2 * FIRST_BYTES, math.inf
+        while size:
+            length = abs(size)
+            byte_s = self._exchange(peer, length) / length
+            sent_bytes += FIRST_BYTES + length
+            grows, best_byte_s = GROWTH * byte_s < best_byte_s, min(byte_s, best_byte_s)
+            if size > 0:
+                break
+            longer = -min(2 * length, BYTES_MAX) if grows else 0
+            size = self._agreed(peer, longer if begins else None)
         if self._pauses is not None:
-            self._pauses.spent((3 * FIRST_BYTES + size) * byte_s)
-        return byte_s
+            self._pauses.spent(sent_bytes * best_byte_s)
+        return best_byte_s
 
     def _exchange(self, peer: int, size: int) -> float:
         """Seconds for a message of `size` bytes directly behind one of FIRST_BYTES.

@@ -8,6 +8,7 @@ use crate::link::{Port, Sink, Turn};
 use crate::poll::{Poller, Readiness};
 use crate::shaper::{Pace, Shaper};
 use std::io;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,7 +36,7 @@ impl Endpoint for Tcp {
         true
     }
 
-    fn lanes(&self, own: &Address, peer: &Address) -> usize {
+    fn lanes(&self, own: &Address, peer: &Address) -> RangeInclusive<usize> {
         lanes::lanes(own, peer)
     }
 
