@@ -391,7 +391,7 @@ fn lanes_for(first: &Stream, lanes: &RangeInclusive<usize>) -> usize {
     if least == most {
         return least;
     }
-    let round_trip = first.info().map_or(Duration::ZERO, |info| Duration::from_micros(info.round_trip_us.into()));
+    let round_trip = first.info().map_or(Duration::ZERO, |info| info.shortest());
     (least * streams(round_trip, first.bear_losses())).min(most)
 }
 

@@ -22,7 +22,7 @@ import numpy as np
 
 from hocket import _native
 from hocket.artefacts.cluster import Cluster, Directions, Host, Rack, both, directions
-from hocket.artefacts.network import network
+from hocket.artefacts.network import FAR_S, network
 from hocket.errors import RendezvousError
 from hocket.job.rendezvous import Job
 from hocket.job.store.store import Store
@@ -39,10 +39,10 @@ FIRST_BYTES, BYTES_MIN, BYTES_MAX = 64 << 10, 512 << 10, 4 << 20
 TIMED_S = 0.04
 """Intended time of a timed message: processes wait for a processor for milliseconds."""
 
-FAR_S = 1e-3
-"""Least latency of paths that plans and looks take into account: within a data centre it is less, and alike for all pairs."""
 GROWTH = 1.25
 """Factor by which a pair's rate must have grown for another, longer message."""
+ROUND_TRIPS = 4
+"""Intended round trips of a message between hosts far from each other."""
 
 ALIKE = 1.3
 """Factor within which rates count as equal: a look cannot tell them apart, and a plan may use that hosts are alike."""
@@ -251,7 +251,9 @@ class Look:
         ]
         # One pair at a time: pairs of different racks may share a trunk, too.
         pairs = [(pair,) for meetings in between for pair in meetings]
-        times = min(max(ALONE_ROUNDS // len(pairs), 1), ALONE_TIMES_MAX)
+        # Over long round trips, a message takes long against what a process may be late by.
+        far = max(map(max, latencies_s)) >= FAR_S
+        times = 1 if far else min(max(ALONE_ROUNDS // len(pairs), 1), ALONE_TIMES_MAX)
         alone = self.rounds("alone", pairs * times, in_step=True)
         # If a process notices a message late, the flow seems slower or faster than it is.
         found = {
@@ -315,28 +317,31 @@ class Look:
 
     def _meet(self, peer: int, *, begins: bool) -> float:
         """Seconds per byte from the host `peer` to this one, while this one sends as much."""
-        first_s = self._exchange(peer, FIRST_BYTES)
-        far = begins and self._own_latencies_s()[self._leaders[peer]] >= FAR_S
+        round_trip_s = 2 * self._own_latencies_s()[self._leaders[peer]]
+        far = round_trip_s >= 2 * FAR_S
+        first_s = self._exchange(peer, FIRST_BYTES, far=far)
         # The rank that begins decides: behind a size below zero, another one follows.
-        size = self._agreed(peer, _timed_bytes(first_s) * (-1 if far else 1) if begins else None)
+        sign = -1 if far else 1
+        size = self._agreed(peer, sign * _timed_bytes(first_s) if begins else None)
         sent_bytes, best_byte_s = 2 * FIRST_BYTES, math.inf
         while size:
             length = abs(size)
-            byte_s = self._exchange(peer, length) / length
+            byte_s = self._exchange(peer, length, far=far) / length
             sent_bytes += FIRST_BYTES + length
             grows, best_byte_s = GROWTH * byte_s < best_byte_s, min(byte_s, best_byte_s)
             if size > 0:
                 break
-            longer = -min(2 * length, BYTES_MAX) if grows else 0
+            longer = -_far_bytes(round_trip_s / best_byte_s) if grows else 0
             size = self._agreed(peer, longer if begins else None)
         if self._pauses is not None:
             self._pauses.spent(sent_bytes * best_byte_s)
         return best_byte_s
 
-    def _exchange(self, peer: int, size: int) -> float:
+    def _exchange(self, peer: int, size: int, *, far: bool) -> float:
         """Seconds for a message of `size` bytes directly behind one of FIRST_BYTES.
 
-        The result is not less than the message's share of the time of both: this process may have noticed the first one late.
+        The result is not less than the message's share of the time of both: this process may have noticed the first one late. For
+        `far` hosts it may be, as the time of both has round trips in it.
         """
         rank = self._leaders[peer]
         engine, timeout_s = self._engine, self._timeout_s
@@ -351,7 +356,8 @@ class Look:
         for each in sent:
             engine.wait_message(each, timeout_s)
         began_s, first_s, last_s = arrived_s
-        return max(last_s - first_s, (last_s - began_s) * size / (FIRST_BYTES + size))
+        of_both_s = (last_s - began_s) * size / (FIRST_BYTES + size)
+        return last_s - first_s if far else max(last_s - first_s, of_both_s)
 
     def _agreed(self, peer: int, mine: int | None) -> int:
         """Agree on the number of the one host of the two that has a number."""

@@ -50,6 +50,9 @@ impl Endpoint for Tcp {
             let streams = streams.into_iter().enumerate();
             let lane = |(number, stream)| Lane::new(number, stream, pair.terms, pace.clone());
             let port = TcpPort { link: Arc::clone(&link), lanes: streams.map(lane).collect() };
+            for (number, lane) in port.lanes.iter().enumerate() {
+                link.note_seen(number, lane.info());
+            }
             Ok((link, Box::new(port), None))
         }))
     }

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from hocket import _native
+from hocket.job.paths import Paths
 from hocket.training.autopilot.traffic import Sample
 
 US = 1e-6
@@ -11,12 +14,14 @@ US = 1e-6
 class Connections:
     """Connections of one engine."""
 
-    def __init__(self, engine: _native.Engine) -> None:
-        self._engine = engine
+    def __init__(self, engine: _native.Engine, hosts: Sequence[str]) -> None:
+        """Begin without a sample. `hosts`: by rank."""
+        self._engine, self._paths = engine, Paths(engine, hosts)
         self._before: dict[int, tuple[int, int]] = {}
 
     def sample(self) -> tuple[Sample, ...]:
-        """Return a sample of each connection that has sent enough to tell something."""
+        """Return a sample of each connection that has sent enough to tell something; log what has become of paths."""
+        self._paths.tell()
         found = (self._of(rank, numbers) for rank, numbers in enumerate(self._engine.connections()))
         return tuple(each for each in found if each is not None and each.tells)
 
