@@ -382,6 +382,11 @@ def _timed_bytes(first_s: float) -> int:
     return min(max(wanted, BYTES_MIN), BYTES_MAX)
 
 
+def _far_bytes(in_flight: float) -> int:
+    """Size of the next message over a long round trip, in which `in_flight` bytes have passed so far: the rate may double."""
+    return min(max(int(2 * ROUND_TRIPS * in_flight), BYTES_MIN), BYTES_MAX)
+
+
 def _matrix(hosts: int, rounds: Sequence[Mapping[Flow, float]]) -> list[list[float]]:
     rates = [[0.0] * hosts for _ in range(hosts)]
     for flows in rounds:
