@@ -13,11 +13,13 @@ BENCHMARKS = "a library in a benchmark"
 BUFFERS = "equal buffers"
 CLIPPING = "clipping"
 DDP = "DDP over another backend"
+DEVICE = "a model on a device"
 ELASTIC = "elastic jobs"
 EPOCHS = "handlers of timers and members"
 FABRIC = "a fabric"
 GIVEN = "ranks that another system numbers"
 GATES = "gates"
+GRACE = "a grace window in a job that is not elastic"
 GRADIENTS = "functions of gradients in the script"
 HELPERS = "helpers"
 JOIN = "`join`"
@@ -31,6 +33,7 @@ OWNERS = "updates by owners"
 PLAN = "a plan"
 POLICY = "a policy"
 PROFILE = "a profile of the script"
+QUORUM = "a quorum of steps alone"
 REORDER = "HOCKET_REORDER"
 SEARCH = "a search for a plan"
 SECOND = "a second model"
@@ -123,6 +126,14 @@ REFUSED: dict[tuple[str, str], str] = {
         "HOCKET_COORDINATOR, but the ranks of {whose} stay as they are: its collectives would wait for a lost one\n"
         "hint: unset it, and go on from a checkpoint; hk.distribute with all ranks, in a loop of your own, trains on "
         "(docs/elastic.md)"
+    ),
+    (ELASTIC, QUORUM): (
+        "local: quorum={quorum}: an exchange of an elastic job stands with as many ranks as the job needs at least\n"
+        "hint: leave it out: `hocket run --elastic MIN:MAX` says how many"
+    ),
+    (GRACE, DEVICE): (
+        "local: grace_s={grace_s}: a thread sends what a late rank has, which is for models in the host's memory yet\n"
+        "hint: `hocket run --elastic MIN:MAX`, whose exchanges stand without late ranks"
     ),
     (SERVERS, GIVEN): _ALL_TRAIN.format(SERVERS),
     (HELPERS, GIVEN): _ALL_TRAIN.format(HELPERS),

@@ -201,6 +201,7 @@ def command(
             promise or EXACT,
             rate,
             guard=guard or Settings.from_environment().guard,
+            simulated_s=shortlist.alone_on(cluster, ranks, profile),
         )
     options = [] if explain is None else considered.options(plan, explain)
     if output:

@@ -57,7 +57,3 @@ class Conditions(Struct, frozen=True, kw_only=True):
     paces: tuple[float, ...] = ()
     late: tuple[tuple[int, float], ...] = ()
     changes: tuple[LinkChange, ...] = ()
-
-
-IDEAL = Conditions()
-"""Conditions of an ideal run."""

@@ -7,7 +7,7 @@ another. So the flow simulator runs the best few, and its choice counts where th
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import accumulate
 
@@ -15,6 +15,7 @@ import msgspec
 
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.dtypes import ITEM_BYTES
+from hocket.artefacts.local import every
 from hocket.artefacts.network import Network
 from hocket.artefacts.plan import AllReduce, Plan, Route, Sensitivity
 from hocket.artefacts.profile import Profile
@@ -36,6 +37,9 @@ MESSAGES_MAX = 1_000_000
 """Limit of messages of all simulated plans together: some seconds."""
 FASTER = 0.99
 """Share of the first plan's simulated time that another one may take at most to be chosen in its place."""
+
+ALONE_RANKS_MAX = 64
+"""Number of ranks up to which plans of steps alone are simulated: there, one takes a second at most."""
 
 OFF = 0.2
 """Relative error of rates, for the sensitivity."""
@@ -73,6 +77,19 @@ def chosen(considered: Considered, cluster: Cluster, profile: Profile, tasks: Ta
             f"takes {seconds(simulated[0])} and this plan {seconds(by_label[best.label])}."
         )
     return with_sensitivity(msgspec.structs.replace(plan, evidence=evidence, reason=why), considered)
+
+
+def alone_on(cluster: Cluster, ranks: int, profile: Profile) -> Callable[[Plan], float] | None:
+    """Return a function that simulates plans of steps alone, message by message; None: there are too many ranks."""
+    if ranks > ALONE_RANKS_MAX:
+        return None
+    network = from_cluster(cluster, ranks)
+
+    def simulated_s(plan: Plan) -> float:
+        # In the first period, nothing is under way from the one before.
+        return flow.predict(plan, network, profile, steps=2 * every(plan.schedule)).outcome.step_s
+
+    return simulated_s
 
 
 def with_sensitivity(plan: Plan, considered: Considered) -> Plan:

@@ -90,6 +90,10 @@ class ReducingSession(Step):
 
     def flush(self) -> None:
         """Reduce, await and apply all gradients that were made and not applied; the optimizer steps once for each update."""
+        with self.stepping.between():
+            self._flush()
+
+    def _flush(self) -> None:
         if self.delays is not None:
             self.delays.check_applied("flush")
         self.finish_step()
@@ -97,7 +101,7 @@ class ReducingSession(Step):
             return
         self.delays.saves.settled()
         if self.updates.local is not None:
-            self.updates.local.check_even("flush")
+            self.updates.local.check_even("flush", uneven=self.stepping.stand_in is not None)
         else:
             # What the last step applied may still be there.
             self.updates.drop()
@@ -115,7 +119,8 @@ class ReducingSession(Step):
 
     def saved(self) -> SavedSession:
         """Return the state with gradients made and not applied. UsageError: a step is missing, or another plan begins."""
-        return saving.saved(self)
+        with self.stepping.between():
+            return saving.saved(self)
 
     def restore(self, saved: SavedSession, *, strict: bool) -> None:
         """Restore the state. UsageError: a backward has begun, or turns are open and belong to another plan or job."""
@@ -135,6 +140,7 @@ class ReducingSession(Step):
         self.source.retire()
         self.companion.retire()
         self.flush()
+        self.stepping.close()
         self.owners.release()
         self.source.dismiss()
         for each in self.launches:
@@ -146,6 +152,7 @@ class ReducingSession(Step):
 
     def close(self) -> None:
         """Apply outstanding updates, and stop the threads beside training. Gradients that are not applied are reported."""
+        self.stepping.close()
         self.commit.close()
         if self.delays is not None:
             self.delays.saves.ended(self.job.rank)
@@ -160,6 +167,8 @@ class ReducingSession(Step):
         self.updates.close()
         self.updates.clear()
         self._take(place)
+        # Loading may fail, and this be called again.
+        self.agreement.together = together
         self.commit.begin(self)
         self.loading.load()
         self.agreement.together = together.among(
@@ -169,7 +178,7 @@ class ReducingSession(Step):
     def idle_step(self) -> None:
         """Take part in a step of the other ranks to which this rank has nothing to add."""
         self.updates.drop()
-        self._begin()
+        self.begin_iteration()
         self.agreement.together.idles = True
-        self._end(barrier=True)
+        self.end_iteration(barrier=True)
         self.agreement.together.idles = False
