@@ -64,11 +64,17 @@ def trained(
             alone.load_state_dict(model.state_dict())
             alone(union).square().mean().backward()
             pairs = zip(model.parameters(), alone.parameters(), strict=True)
-            worst = max(float((mine.grad - own.grad).norm() / own.grad.norm()) for mine, own in pairs)
+            worst = max(_off(mine.grad, own.grad) for mine, own in pairs)
         optimizer.step()
         ends_s.append(time.perf_counter())
     steps_s = [end_s - begun_s for begun_s, end_s in itertools.pairwise(ends_s)]
     return median(steps_s[-COUNTED:-1]), worst
+
+
+def _off(mine: torch.Tensor | None, own: torch.Tensor | None) -> float:
+    if mine is None or own is None:
+        raise ValueError("a parameter has no gradient")
+    return float((mine - own).norm() / own.norm())
 
 
 if __name__ == "__main__":
