@@ -42,10 +42,12 @@ def scheduled(
     rate: Rule | None = None,
     *,
     guard: Guard = "full",
+    codecs: bool = True,
+    simulated_s: alone.Simulated | None = None,
 ) -> Plan:
     """Return the plan with the fastest schedule that the guard accepts, if it is faster, and with a sentence on it; else the plan
     unchanged, or at gates if that is faster. The guard uses the profile's `learning`. `rate`: None for the rule that the profile's
-    optimizer needs.
+    optimizer needs; `codecs`: policies may shorten what travels; `simulated_s`: by which steps alone are checked.
 
     Raises UsageError for a gradient that the profile lacks, and for the guard `paper` without the inputs of its ratio.
     """
@@ -54,7 +56,7 @@ def scheduled(
     if not all(reduces_means(bucket) for bucket in plan.buckets):
         return _scheduled_dense(plan, graph, profile, promise, rate=rate, guard=guard)
     together = _merged_or_late(plan, graph, profile, promise, rate=rate, guard=guard)
-    return alone.instead_of(together, plan, graph, profile, promise)
+    return alone.instead_of(together, plan, graph, profile, promise, codecs=codecs, simulated_s=simulated_s)
 
 
 def _merged_or_late(

@@ -120,6 +120,8 @@ class Traced:
     kernels: Mapping[str, Kernel]
     starts: Mapping[str, tuple[int, int]]
     """State buffers that start as a slice of the bucket."""
+    by_gradient: bool = False
+    """True if `on_tensor_ready` works on each gradient, which may begin as soon as that is there."""
 
 
 @dataclass(frozen=True)
@@ -227,7 +229,8 @@ class Programs:
             raise PolicyError(
                 f"{_handler(self._policy, 'on_buffer_ready')} is refused: {why}", findings=findings
             ) from None
-        return Traced(program, trace.guards, dict(draft.kernels), dict(draft.starts))
+        by_gradient = not is_plain(self._policy)
+        return Traced(program, trace.guards, dict(draft.kernels), dict(draft.starts), by_gradient)
 
 
 def bucket_program(policy: Policy, bucket: Bucket, context: TraceContext, *, name: str = "bucket") -> Traced:
@@ -278,12 +281,19 @@ def _trace(policy: Policy, bucket: Bucket, context: TraceContext, name: str) -> 
     def run_rank(handlers: Policy, draft: Draft, rank: int) -> None:
         recorder = Recorder(draft, rank)
         buffer = recorder.bound("bucket", bucket.elements, bucket.dtype)
-        if bucket.dtype in ("f64", "f32", "f16", "bf16") and bucket.elements:
-            draft.builder.record_non_finite(rank, buffer.place, source=None)
+
+        def record_non_finite(place: tuple[int, int, int]) -> None:
+            if bucket.dtype in ("f64", "f32", "f16", "bf16") and place[1] < place[2]:
+                draft.builder.record_non_finite(rank, place, source=None)
+
+        if is_plain(policy):
+            record_non_finite(buffer.place)
         start = 0
         for gradient in () if is_plain(policy) else bucket.gradients:
             place = (buffer.place[0], start, start + gradient.elements)
             start += gradient.elements
+            # Of the whole bucket, it would keep what writes to this gradient until the others are there.
+            record_non_finite(place)
             handlers.on_tensor_ready(
                 Context(recorder, lambda _grad, _priority: None), _gradient(recorder, gradient, place)
             )

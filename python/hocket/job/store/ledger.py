@@ -31,7 +31,7 @@ from hocket.job.store.messages import (
     read_request,
 )
 from hocket.job.store.verdict import Report
-from hocket.job.store.waits import Round, Waits, did_not_come, nobody_gave
+from hocket.job.store.waits import Round, Waits, did_not_come, is_enough, nobody_gave
 
 DOUBT_S = 5.0
 """Time to wait for a rank after a process with another secret has claimed to be that rank."""
@@ -216,7 +216,7 @@ class Ledger:
 
     def _get(self, client: int, request: Get, now_ns: int) -> None:
         value = self._values.get(request.key)
-        if value is not None:
+        if value is not None and is_enough(request, value):
             self._waits.answer(client, Done(value=value))
         else:
             self._wait(client, request, now_ns)
@@ -230,6 +230,8 @@ class Ledger:
         value = Raw(b"%d" % total)
         refusal = self._values.put(request.key, value)
         self._waits.answer(client, Failed(message=refusal) if refusal else Done(value=value))
+        if not refusal:
+            self._waits.end_gets(request.key, value)
 
     def _gather(self, client: int, request: Gather, now_ns: int) -> None:
         # An observer is a rank's second connection: it acts for the rank that it names.

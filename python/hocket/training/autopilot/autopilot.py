@@ -82,7 +82,7 @@ class Autopilot(Duty):
         self._prefix = f"autopilot/{beside.name}"
         self._tag = TAG - 1 - (number if among is None else among.epoch)
         self._stepped, self._looking = threading.Event(), threading.Event()
-        self._connections = Connections(engine)
+        self._connections = Connections(engine, job.hosts)
         self._budget = Budget(time.monotonic())
         self._prepared = ""
         self._refused: tuple[str, str] | None = None

@@ -15,6 +15,7 @@ from statistics import median
 from msgspec import Struct
 
 from hocket import _native
+from hocket.job.paths import Paths
 
 REFERENCE, LATEST = 5, 3
 """Numbers of samples: for the rate that a connection carried, and of its latest ones for the rate that it carries now."""
@@ -36,12 +37,14 @@ US = 1e-6
 class Connections:
     """Connections of one engine."""
 
-    def __init__(self, engine: _native.Engine) -> None:
-        self._engine = engine
+    def __init__(self, engine: _native.Engine, hosts: Sequence[str]) -> None:
+        """Begin without a sample. `hosts`: by rank."""
+        self._engine, self._paths = engine, Paths(engine, hosts)
         self._before: dict[int, tuple[int, int]] = {}
 
     def sample(self) -> tuple[Sample, ...]:
-        """Return a sample of each connection that has sent enough to tell something."""
+        """Return a sample of each connection that has sent enough to tell something; log what has become of paths."""
+        self._paths.tell()
         found = (self._of(rank, numbers) for rank, numbers in enumerate(self._engine.connections()))
         return tuple(each for each in found if each is not None and each.tells)
 
