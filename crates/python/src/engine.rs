@@ -80,7 +80,7 @@ impl Engine {
         wire: String,
     ) -> PyResult<Self> {
         let wrong = |text: &str| format!("bind: `{text}` is not an IP address (rank {rank} on {host})");
-        let bind = parsed(py, &bind, wrong)?;
+        let bind = parsed(py, bind, wrong)?;
         let emulated = |(table, links_bit_per_s, routes)| EmulatedLinks { table, links_bit_per_s, routes };
         let (rank, emulated_links) = (Rank(rank), emulated_links.map(emulated));
         let bounds = Bounds { first: trace_steps.0, stop: trace_steps.1, bytes_max: trace_bytes };
@@ -220,7 +220,7 @@ impl Engine {
     /// `kernels`: addresses of the user's kernels by name, each a C function `void (const void *const *inputs, const int64_t
     /// *input_bytes, void *const *outputs, const int64_t *output_bytes, const double *constants)` that lives as long as the engine,
     /// may be called from any thread, and keeps to the bytes that it is given.
-    #[expect(clippy::too_many_arguments, reason = "Python's are keywords")]
+    #[expect(clippy::too_many_arguments, clippy::needless_pass_by_value, reason = "Python's are keywords")]
     #[pyo3(signature = (program, buffers: "collections.abc.Mapping[int, tuple[Memory, int]]", *, priority, label,
         kernels: "collections.abc.Mapping[str, int]" = HashMap::new(), number = None,
         others: "collections.abc.Sequence[collections.abc.Mapping[int, tuple[Memory, int]]]" = Vec::new(), cards = None,

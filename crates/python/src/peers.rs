@@ -13,11 +13,11 @@ use std::str::FromStr;
 /// Addresses of these texts; `UsageError`, with what `wrong` says, for one that is none.
 pub fn parsed<T: FromStr>(
     py: Python<'_>,
-    texts: &[String],
+    texts: Vec<String>,
     wrong: impl Fn(&str) -> String,
 ) -> PyResult<Vec<T>> {
-    let parse = |text: &String| text.parse().map_err(|_| error(py, "UsageError", &wrong(text)));
-    texts.iter().map(parse).collect()
+    let parse = |text: String| text.parse().map_err(|_| error(py, "UsageError", &wrong(&text)));
+    texts.into_iter().map(parse).collect()
 }
 
 /// Peers by rank: listeners and host, and how many connections there are to each; 0: as the path needs.
@@ -33,7 +33,7 @@ pub fn addresses(
     }
     let address = |(rank, ((listeners, host), streams)): (usize, ((Vec<String>, String), usize))| {
         let wrong = |text: &str| format!("rank {rank}: `{text}` is not of the form IP:PORT");
-        Ok(Address { tcp: parsed(py, &listeners, wrong)?, host, streams })
+        Ok(Address { tcp: parsed(py, listeners, wrong)?, host, streams })
     };
     peers.into_iter().zip(streams).enumerate().map(address).collect()
 }
