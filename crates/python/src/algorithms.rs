@@ -75,9 +75,8 @@ pub fn fitting_algorithms(
     Ok(found.into_iter().map(fit).collect())
 }
 
-/// Elements of each slice, how many messages follow one another, and by flow: sender, receiver, elements, how many of these are
-/// reduced, messages.
-type Waiting = (usize, usize, Vec<(usize, usize, usize, usize, usize)>);
+/// Elements, how many messages follow one another, and by flow: sender, receiver, elements, reduced ones, messages.
+type Counted = (usize, usize, Vec<(usize, usize, usize, usize, usize)>);
 
 /// An all-reduce's messages that wait for one member, in parts that all have whole numbers of elements: these elements, how many
 /// messages follow one another, and by sender and receiver the elements, how many of these are reduced, and the messages.
@@ -90,7 +89,7 @@ pub fn count_last(
     numbers: Vec<u32>,
     members: usize,
     last: usize,
-) -> PyResult<Waiting> {
+) -> PyResult<Counted> {
     if last >= members {
         return Err(error(py, "UsageError", &format!("there is no member {last} of {members}")));
     }

@@ -6,28 +6,22 @@ use crate::exceptions::{error, raise};
 use crate::kernels::functions;
 use crate::memory::{Buffers, Memory, Window, regions};
 use crate::notifier::Notifier;
+use crate::peers::{Connection, addresses, numbers, parsed, path, telling};
 use crate::program::Program;
 use crate::trace::span;
 use crate::waits::{duration, interruptible};
 use hocket_executor::{
-    Address, Cards, EmulatedLinks, Engine as Executor, Error, Lifetime, Options, Sending, Way, WireOptions,
+    Cards, EmulatedLinks, Engine as Executor, Error, Lifetime, Options, Sending, Way, WireOptions,
 };
 use hocket_ids::{Member, Rank};
-use hocket_protocol::congestion::Bearing;
 use hocket_protocol::liveness::Patience;
 use hocket_protocol::why::Why;
 use hocket_trace::{Bounds, Wanted};
-use hocket_wire::connection::Info;
-use hocket_wire::mesh::{Agree, Missed};
+use hocket_wire::mesh::Agree;
 use pyo3::prelude::*;
 use std::collections::HashMap;
-use std::io;
-use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
-
-/// Round trip, the least (µs); delivery (byte/s); acknowledged bytes; busy (µs); segments sent again.
-type Connection = (u32, u32, u64, u64, u64, u32);
 
 /// A collective for a library to execute: program, op, slice, destination.
 type Waiting = (u32, u32, Window, Option<Window>);
@@ -85,13 +79,8 @@ impl Engine {
         elastic: bool,
         wire: String,
     ) -> PyResult<Self> {
-        let parse = |text: String| {
-            text.parse::<IpAddr>().map_err(|_| {
-                let what = format!("bind: `{text}` is not an IP address (rank {rank} on {host})");
-                error(py, "UsageError", &what)
-            })
-        };
-        let bind = bind.into_iter().map(parse).collect::<PyResult<Vec<IpAddr>>>()?;
+        let wrong = |text: &str| format!("bind: `{text}` is not an IP address (rank {rank} on {host})");
+        let bind = parsed(py, bind, wrong)?;
         let emulated = |(table, links_bit_per_s, routes)| EmulatedLinks { table, links_bit_per_s, routes };
         let (rank, emulated_links) = (Rank(rank), emulated_links.map(emulated));
         let bounds = Bounds { first: trace_steps.0, stop: trace_steps.1, bytes_max: trace_bytes };
@@ -135,37 +124,9 @@ impl Engine {
         agree: Option<Py<PyAny>>,
     ) -> PyResult<()> {
         let timeout = duration(py, timeout_s)?;
-        let streams = streams.unwrap_or_else(|| vec![0; peers.len()]);
-        if streams.len() != peers.len() {
-            let what = format!("{} peers, streams for {}", peers.len(), streams.len());
-            return Err(error(py, "UsageError", &what));
-        }
-        let mut addresses = Vec::with_capacity(peers.len());
-        for (rank, ((listeners, host), streams)) in peers.into_iter().zip(streams).enumerate() {
-            let parse = |text: String| {
-                text.parse::<SocketAddr>().map_err(|_| {
-                    error(py, "UsageError", &format!("rank {rank}: `{text}` is not of the form IP:PORT"))
-                })
-            };
-            let tcp = listeners.into_iter().map(parse).collect::<PyResult<Vec<SocketAddr>>>()?;
-            addresses.push(Address { tcp, host, streams });
-        }
+        let addresses = addresses(py, peers, streams)?;
         let mut raised = None;
-        let mut tell = agree.map(|agree| {
-            let raised = &mut raised;
-            move |missed: Vec<Missed>| {
-                let missed: Vec<_> = missed.into_iter().map(|(rank, why)| (rank.0, why)).collect();
-                let told =
-                    Python::attach(|py| agree.call1(py, (missed,))?.extract::<Vec<Vec<(u32, String)>>>(py));
-                let ranks =
-                    |all: Vec<(u32, String)>| all.into_iter().map(|(rank, why)| (Rank(rank), why)).collect();
-                told.map(|told| told.into_iter().map(ranks).collect()).map_err(|error| {
-                    let what = io::Error::other(error.to_string());
-                    *raised = Some(error);
-                    what
-                })
-            }
-        });
+        let mut tell = agree.map(|agree| telling(agree, &mut raised));
         let agree = tell.as_mut().map(|tell| tell as Agree<'_>);
         let connected = py.detach(|| self.executor.connect(&addresses, timeout, agree));
         drop(tell);
@@ -259,7 +220,7 @@ impl Engine {
     /// `kernels`: addresses of the user's kernels by name, each a C function `void (const void *const *inputs, const int64_t
     /// *input_bytes, void *const *outputs, const int64_t *output_bytes, const double *constants)` that lives as long as the engine,
     /// may be called from any thread, and keeps to the bytes that it is given.
-    #[expect(clippy::too_many_arguments, reason = "Python's are keywords")]
+    #[expect(clippy::too_many_arguments, clippy::needless_pass_by_value, reason = "Python's are keywords")]
     #[pyo3(signature = (program, buffers: "collections.abc.Mapping[int, tuple[Memory, int]]", *, priority, label,
         kernels: "collections.abc.Mapping[str, int]" = HashMap::new(), number = None,
         others: "collections.abc.Sequence[collections.abc.Mapping[int, tuple[Memory, int]]]" = Vec::new(), cards = None,
@@ -443,26 +404,12 @@ impl Engine {
     /// and least round trip (microseconds), rate of delivery (byte/s), bytes acknowledged, time with something on its way
     /// (microseconds), segments sent again. None within a host, and the first time.
     fn connections(&self) -> Vec<Option<Connection>> {
-        let seen = self.executor.connections().into_iter();
-        let numbers = |info: Info| {
-            let Info { round_trip_us, round_trip_us_min, delivery_byte_per_s, .. } = info;
-            let Info { acknowledged_bytes, busy_us, sent_again, .. } = info;
-            (round_trip_us, round_trip_us_min, delivery_byte_per_s, acknowledged_bytes, busy_us, sent_again)
-        };
-        seen.map(|info| info.map(numbers)).collect()
+        self.executor.connections().into_iter().map(|info| info.map(numbers)).collect()
     }
 
     /// The TCP connections to each rank: their number, the least round trip (microseconds), and how they stand to random losses:
     /// `plain`, `bears` (they tolerate them), or `refused` (they should, and this system does not let them). None within a host.
     fn paths(&self) -> Vec<Option<(u32, u32, &'static str)>> {
-        let path = |info: Info| {
-            let bearing = match info.bearing {
-                Bearing::Plain => "plain",
-                Bearing::Bears => "bears",
-                Bearing::Refused => "refused",
-            };
-            (info.connections, info.round_trip_us_min, bearing)
-        };
         self.executor.connections().into_iter().map(|info| info.map(path)).collect()
     }
 

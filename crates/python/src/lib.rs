@@ -23,6 +23,7 @@ mod notifier;
 mod ops;
 mod order;
 mod owned;
+mod peers;
 mod plan;
 mod program;
 mod readiness;
