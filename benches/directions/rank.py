@@ -1,6 +1,7 @@
-"""One rank of `python -m benches directions`: one all-reduce by a plan, by the ring and by Gloo, in turns.
+"""One rank of `python -m benches directions`, `late` and `latency`: an all-reduce by a plan, by the ring and by Gloo, in turns.
 
-Started on every host by `benches.directions.rows`; rank 0 writes seconds by contender and turn as JSON.
+Started on every host by the `rows` of these; rank 0 writes seconds by contender and turn as JSON. Without a plan, ranks look at
+their network and make the default one, as a job without a file.
 """
 
 from __future__ import annotations
@@ -22,10 +23,13 @@ from hocket.artefacts import files
 from hocket.artefacts.chunks import chunk_bytes
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.dtypes import ITEM_BYTES
+from hocket.artefacts.gradient import Gradient
 from hocket.artefacts.plan import AllReduce, Plan
 from hocket.job.rendezvous import Job, join
 from hocket.libraries.torch_distributed import serve_store
+from hocket.measure.quick import known_cluster
 from hocket.planning.compile import all_reduce_program, bucket_program
+from hocket.planning.default import by_cluster, default_plan
 from hocket.planning.links import link_graph
 from hocket.settings import Settings
 
@@ -33,16 +37,22 @@ from hocket.settings import Settings
 def main() -> None:
     """Run every contender in every turn."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--plan", required=True, type=Path)
-    parser.add_argument("--cluster", required=True, type=Path)
+    parser.add_argument("--plan", type=Path)
+    parser.add_argument("--cluster", type=Path)
+    parser.add_argument("--bytes", type=int, help="of the all-reduce, without a plan")
     parser.add_argument("--turns", type=int, required=True)
+    parser.add_argument("--late-rank", type=int, help="a rank that begins each turn late")
+    parser.add_argument("--late-s", type=float, default=0.0)
     parser.add_argument("--out", type=Path, required=True)
     asked = parser.parse_args()
     torch.set_num_threads(1)
-    plan, cluster = files.read(asked.plan, Plan), files.read(asked.cluster, Cluster)
     settings = Settings.from_environment()
     with join(settings) as job:
         engine = job.engine()
+        if asked.plan is None:
+            plan, cluster = _by_itself(job, engine, asked.bytes)
+        else:
+            plan, cluster = files.read(asked.plan, Plan), files.read(asked.cluster, Cluster)
         contenders = _contenders(job, engine, plan, cluster)
         times_s: dict[str, list[float]] = {name: [] for name in contenders}
         # The first turn warms up.
@@ -51,6 +61,8 @@ def main() -> None:
                 key = f"directions/{turn}/{name}"
                 job.store.gather(key, job.rank, job.world, None, settings.timeout_s)
                 began_s = time.perf_counter()
+                if job.rank == asked.late_rank:
+                    time.sleep(asked.late_s)
                 call()
                 spent_s = time.perf_counter() - began_s
                 everyone = job.store.gather(f"{key}/end", job.rank, job.world, spent_s, settings.timeout_s)
@@ -60,6 +72,14 @@ def main() -> None:
         engine.close()
         if job.rank == 0:
             asked.out.write_text(json.dumps(times_s))
+
+
+def _by_itself(job: Job, engine: _native.Engine, size_bytes: int) -> tuple[Plan, Cluster]:
+    """The default plan of a job without files, and the network that it saw."""
+    cluster = known_cluster(job, engine, None)
+    assert cluster is not None, "no look at so few or so many hosts"  # noqa: S101
+    gradients = [Gradient("all", (size_bytes // ITEM_BYTES["f32"],), "f32")]
+    return default_plan(gradients, by_cluster(gradients, job.hosts, cluster)), cluster
 
 
 def _contenders(

@@ -38,6 +38,7 @@ REORDER = "HOCKET_REORDER"
 SEARCH = "a search for a plan"
 SECOND = "a second model"
 SERVERS = "parameter servers"
+SHARES = "shares of batches"
 SPARSE = "sparse gradients"
 TLS = "HOCKET_TLS"
 TURNS = "merged or late gradients"
@@ -166,6 +167,30 @@ REFUSED: dict[tuple[str, str], str] = {
         f"{_ALIKE}"
     ),
     (JOIN, NO_MEANS): _NOT_THE_MEAN,
+    (SHARES, TURNS): (
+        "batches: with shares, gradients count by the samples of their step, and here they are summed over steps, or late\n"
+        'hint: leave shares out; ranks that step alone count by hk.Local(weights="samples"), and then take shares'
+    ),
+    (SHARES, SERVERS): (
+        "batches: with shares, the mean is of all ranks' samples, and parameter servers take each worker's gradients as they come\n"
+        "hint: leave shares out: workers with a staleness make steps at their own speed"
+    ),
+    (SHARES, NO_MEANS): (
+        "batches: with shares, the mean is of all ranks' samples, and {policy} promises {contract}\n"
+        "hint: leave shares out, or use a plan"
+    ),
+    (SHARES, JOIN): (
+        "join: hk.batches with shares gives all ranks equally many batches, and counts each in the mean\n"
+        "hint: leave one of them out"
+    ),
+    (SHARES, OWNERS): (
+        "batches: with shares, the mean of those that remain after a loss is brought to their samples, which owners that update "
+        "would not hear of\nhint: leave shares out, or a plan in which all ranks update"
+    ),
+    (ELASTIC, SHARES): (
+        "batches: shares={shares!r} are of the ranks at the start, and an elastic job goes on with others\n"
+        "hint: a dictionary with a share for each host"
+    ),
     (TLS, LIBRARY): _CLEAR,
     (TLS, DDP): _CLEAR,
     (TLS, BENCHMARKS): _CLEAR,

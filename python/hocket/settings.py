@@ -106,7 +106,7 @@ class Settings:
         "HOCKET_STREAMS",
         None,
         count,
-        "TCP connections per pair of ranks and interfaces, as rank 0 has it; else as measured, or 1.",
+        "TCP connections per pair of ranks and interfaces, as rank 0 has it; else as measured, or as the path needs.",
     )
     ports: str | None = _variable(
         "HOCKET_PORTS",

@@ -98,3 +98,16 @@ def test_few_files_are_said(monkeypatch):
     found = next(each for each in limits.findings() if each.name == "open files")
     assert found.state == "missing"
     assert found.hint == "ulimit -n 4096"
+
+
+def test_a_system_that_does_not_allow_bbr_is_said(monkeypatch):
+    """Between two sites, a job would be slow for losses that a setting of the system would let it bear."""
+
+    class Refusing(network.socket.socket):
+        def setsockopt(self, *asked):
+            raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(network.socket, "socket", Refusing)
+    found = {each.name: each for each in network.findings()}["TCP over long paths"]
+    assert (found.state, found.detail.split(": l")[0]) == ("missing", "BBR: Operation not permitted")
+    assert "tcp_allowed_congestion_control" in found.hint

@@ -151,7 +151,7 @@ def test_names_that_only_ssh_knows(ssh, monkeypatch):
 
     def towards(host):
         asked.append(host)
-        return {"192.0.2.7": "10.1.1.1", "127.0.0.1": "127.0.0.1"}.get(host)
+        return {"192.0.2.7": "10.1.1.1", "127.0.0.1": "127.0.0.1", "six": "fd00::1"}.get(host)
 
     monkeypatch.setattr(address, "towards", towards)
     assert remote.store_for(["gpu1"], None, ssh) == "10.1.1.1:0"
@@ -159,6 +159,8 @@ def test_names_that_only_ssh_knows(ssh, monkeypatch):
     assert asked == ["192.0.2.7", "192.0.2.7"]
     assert remote.store_for(["me", "gpu1"], None, ssh) == "10.1.1.1:0", "the others do not reach a loopback"
     assert remote.store_for(["me"], None, ssh) == "127.0.0.1:0"
+    both = remote.store_for(["six", "gpu1", "me"], None, ssh)
+    assert both == "[fd00::1,10.1.1.1]:0", "hosts of one family do not reach an address of the other"
     with pytest.raises(UsageError, match="that `nowhere` could reach\nhint: give it with --store"):
         remote.store_for(["nowhere"], None, ssh)
 

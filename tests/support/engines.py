@@ -14,9 +14,10 @@ FABRICS = ("fabric:tcp", "fabric:shm", "fabric:udp")
 
 
 class Job:
-    """One engine per entry of `hosts`; engines with the same host share memory, others a `wire`."""
+    """One engine per entry of `hosts`; engines with the same host share memory, others a `wire`. `streams`: by rank, of connections
+    to each other one."""
 
-    def __init__(self, hosts, wire="tcp", *, elastic=False):
+    def __init__(self, hosts, wire="tcp", *, elastic=False, streams=None, timeout_s=TIMEOUT_S):
         name = uuid.uuid4().hex
         self.engines = [
             _native.Engine(
@@ -32,7 +33,8 @@ class Job:
             for rank, host in enumerate(hosts)
         ]
         peers = [(engine.addresses, host) for engine, host in zip(self.engines, hosts, strict=True)]
-        self.each(lambda engine, _: engine.connect(peers, TIMEOUT_S))
+        asked = streams or [None] * len(hosts)
+        self.each(lambda engine, rank: engine.connect(peers, timeout_s, asked[rank]))
 
     def __enter__(self):
         return self

@@ -41,10 +41,10 @@ impl PeerTable {
 
     /// The next epoch, in which `members[rank]` has that rank; the error says what is wrong with it.
     pub fn next(&self, members: Vec<(Member, Address)>) -> Result<Self, Error> {
-        let sound = |peer: &Address| !peer.tcp.is_empty() && (1..=STREAMS_MAX).contains(&peer.streams);
+        let sound = |peer: &Address| !peer.tcp.is_empty() && (0..=STREAMS_MAX).contains(&peer.streams);
         if let Some((_, Address { tcp, host, streams })) = members.iter().find(|(_, peer)| !sound(peer)) {
             let listeners = tcp.len();
-            let what = format!("host {host}: {listeners} addresses, {streams} streams (1 to {STREAMS_MAX})");
+            let what = format!("host {host}: {listeners} addresses, {streams} streams (0, which is as the path needs, to {STREAMS_MAX})");
             return Err(Error::Usage(what));
         }
         Self { epoch: self.epoch + 1, own: self.own, members }.checked()

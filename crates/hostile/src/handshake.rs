@@ -19,7 +19,7 @@ pub fn run(bytes: &[u8]) {
         assert!(acceptor.challenge() != *challenge, "the stranger can prove what an acceptor proves");
         assert!(acceptor.handle_proof(proof).is_err(), "an acceptor lets a stranger in");
     }
-    let caller = Connector::new(SECRET, LaneId { from: Rank(1), to: Rank(0), lane: 0 }, THEIRS);
+    let caller = Connector::new(SECRET, LaneId { from: Rank(1), to: Rank(0), lane: 0, lanes: 1 }, THEIRS);
     assert!(caller.handle_challenge(challenge).is_err(), "a caller trusts a stranger");
 }
 
@@ -28,7 +28,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
     [0, 1]
         .map(|to| {
             let caller =
-                Connector::new(SECRET, LaneId { from: Rank(1), to: Rank(to), lane: 1 }, [9; NONCE_BYTES]);
+                Connector::new(SECRET, LaneId { from: Rank(1), to: Rank(to), lane: 1, lanes: 2 }, [9; NONCE_BYTES]);
             let acceptor =
                 Acceptor::handle_hello(SECRET, Rank(to), &caller.hello(), [8; NONCE_BYTES]).unwrap();
             let proof = caller.handle_challenge(&acceptor.challenge()).unwrap();

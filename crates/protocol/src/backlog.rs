@@ -9,7 +9,8 @@
 //! estimate the rate differently, so their buffers differ, and the direction with the smaller buffer would send less
 //! than the link carries, in proportion to the two buffers. A buffer is therefore at least as large as what the peer
 //! has in flight: what arrives within one round trip. If the queue stays while our rate keeps falling, the queue
-//! belongs to another job: then the system chooses the buffer again, for good.
+//! belongs to another job: then the system chooses the buffer again, for good. So it does where packets are lost by chance:
+//! what was lost keeps all that follows it in the buffer for another round trip, which would count as our rate.
 
 use crate::congestion::Look;
 use std::time::Duration;
@@ -94,6 +95,12 @@ impl Backlog {
         let peers = received as f64 * look.round_trip.as_secs_f64() / passed.as_secs_f64();
         let bytes = if all_along { own.max(peers.min(GROWTH_MAX * own)) } else { own };
         ((bytes - before).abs() > before * STEP).then(|| self.set(bytes))
+    }
+
+    /// The system chooses the buffer, for good; the change to make, if any.
+    pub fn give_up(&mut self) -> Option<Buffer> {
+        self.given_up = true;
+        self.bytes.take().map(|_| Buffer::System)
     }
 
     fn set(&mut self, bytes: f64) -> Buffer {
@@ -239,6 +246,19 @@ mod tests {
         let (ring, transfer) = (alone(trunk), alone(link));
         let round_trip = ((ring + transfer) / link).max(shortest.as_secs_f64());
         assert!(ring / round_trip > trunk, "{ring} {transfer}");
+    }
+
+    /// A long path that loses packets would be held to half of its rate by a buffer that its own rate then confirms.
+    #[test]
+    fn what_bears_losses_is_left_to_the_system() {
+        let mut link = Link::new(12.5e6, 1, 0, 625_000.0);
+        let mut backlog = Backlog::default();
+        assert_eq!(backlog.clone().give_up(), None);
+        assert!(matches!(backlog.handle_look(&link.look(Buffer::System)), Some(Buffer::Bytes(_))));
+        assert_eq!(backlog.give_up(), Some(Buffer::System));
+        for _ in 0..20 {
+            assert_eq!(backlog.handle_look(&link.look(Buffer::System)), None);
+        }
     }
 
     /// A connection that is fast enough is left to the system.

@@ -15,14 +15,15 @@ use std::fmt;
 pub const NONCE_BYTES: usize = 32;
 /// Length of a proof in bytes.
 pub const PROOF_BYTES: usize = 32;
-/// Length of the connector's first message in bytes: magic, its rank, the rank it calls, the lane, nonce.
-pub const HELLO_BYTES: usize = 8 + 4 + 4 + 4 + NONCE_BYTES;
+/// Length of the connector's first message in bytes: magic, its rank, the rank it calls, the lane, the number of lanes, nonce.
+pub const HELLO_BYTES: usize = 8 + LANE_ID_BYTES + NONCE_BYTES;
+const LANE_ID_BYTES: usize = 4 * 4;
 /// Length of the acceptor's answer in bytes: magic, nonce, proof.
 pub const CHALLENGE_BYTES: usize = 8 + NONCE_BYTES + PROOF_BYTES;
 /// The acceptor's last message.
 pub const WELCOME: u8 = b'W';
 
-const MAGIC: [u8; 8] = *b"HOCKET\x00\x02";
+const MAGIC: [u8; 8] = *b"HOCKET\x00\x03";
 
 /// Why the other side is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,12 +66,14 @@ pub struct LaneId {
     pub to: Rank,
     /// Number of the connection, from 0.
     pub lane: u32,
+    /// Number of connections that the calling rank opens to the called one.
+    pub lanes: u32,
 }
 
 impl LaneId {
-    fn encode(self) -> [u8; 12] {
-        let mut bytes = [0; 12];
-        for (at, word) in [self.from.0, self.to.0, self.lane].into_iter().enumerate() {
+    fn encode(self) -> [u8; LANE_ID_BYTES] {
+        let mut bytes = [0; LANE_ID_BYTES];
+        for (at, word) in [self.from.0, self.to.0, self.lane, self.lanes].into_iter().enumerate() {
             bytes[4 * at..4 * at + 4].copy_from_slice(&word.to_le_bytes());
         }
         bytes
@@ -101,8 +104,8 @@ impl<'a> Connector<'a> {
     pub fn hello(&self) -> [u8; HELLO_BYTES] {
         let mut bytes = [0; HELLO_BYTES];
         bytes[..8].copy_from_slice(&MAGIC);
-        bytes[8..20].copy_from_slice(&self.id.encode());
-        bytes[20..].copy_from_slice(&self.nonce);
+        bytes[8..8 + LANE_ID_BYTES].copy_from_slice(&self.id.encode());
+        bytes[8 + LANE_ID_BYTES..].copy_from_slice(&self.nonce);
         bytes
     }
 
@@ -142,12 +145,12 @@ impl<'a> Acceptor<'a> {
             return Err(HandshakeError::NotAPeer);
         }
         let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
-        let id = LaneId { from: Rank(word(8)), to: Rank(word(12)), lane: word(16) };
+        let id = LaneId { from: Rank(word(8)), to: Rank(word(12)), lane: word(16), lanes: word(20) };
         if id.to != here {
             return Err(HandshakeError::WrongRank { wanted: id.to });
         }
         let mut theirs = [0; NONCE_BYTES];
-        theirs.copy_from_slice(&bytes[20..]);
+        theirs.copy_from_slice(&bytes[8 + LANE_ID_BYTES..]);
         Ok(Self { secret, id, theirs, ours: nonce, binding: &[] })
     }
 
@@ -198,7 +201,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const ID: LaneId = LaneId { from: Rank(3), to: Rank(1), lane: 5 };
+    const ID: LaneId = LaneId { from: Rank(3), to: Rank(1), lane: 5, lanes: 6 };
 
     fn run(secret_a: &[u8], secret_b: &[u8], here: Rank) -> Result<LaneId, HandshakeError> {
         let connector = Connector::new(secret_a, ID, [7; NONCE_BYTES]);
@@ -251,7 +254,7 @@ mod tests {
     proptest! {
         /// A stranger could get in, or crash the listener, with arbitrary bytes.
         #[test]
-        fn no_stranger_gets_in(hello: [[u8; 4]; 13], proof: [u8; PROOF_BYTES], challenge: [[u8; 8]; 9], ours in 0u8..3) {
+        fn no_stranger_gets_in(hello: [[u8; 4]; 14], proof: [u8; PROOF_BYTES], challenge: [[u8; 8]; 9], ours in 0u8..3) {
             let mut hello: [u8; HELLO_BYTES] = hello.concat().try_into().unwrap();
             if ours > 0 {
                 hello[..8].copy_from_slice(&MAGIC);

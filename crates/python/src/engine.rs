@@ -13,6 +13,7 @@ use hocket_executor::{
     Address, Cards, EmulatedLinks, Engine as Executor, Error, Lifetime, Options, Sending, Way, WireOptions,
 };
 use hocket_ids::{Member, Rank};
+use hocket_protocol::congestion::Bearing;
 use hocket_protocol::liveness::Patience;
 use hocket_protocol::why::Why;
 use hocket_trace::{Bounds, Wanted};
@@ -119,7 +120,8 @@ impl Engine {
     /// Join the mesh: `(addresses, host)` of every rank, by rank. `RendezvousError`: its `missing` has the ranks that did not come
     /// in time, its `rank` one that left.
     ///
-    /// `streams`: connections per pair of interfaces to each rank, of which both ends say the same number; default 1.
+    /// `streams`: connections per pair of interfaces to each rank, of which both ends say the same number; 0: as the path needs,
+    /// which is the default.
     /// `agree`, given to all ranks or none: tells all ranks which calls of this one were not answered, as (rank, why), and returns
     /// those of all ranks, by caller. Ranks of which one can call the other are then connected by its call, and what programs send
     /// between others goes through ranks that both reach (`relays`).
@@ -133,7 +135,7 @@ impl Engine {
         agree: Option<Py<PyAny>>,
     ) -> PyResult<()> {
         let timeout = duration(py, timeout_s)?;
-        let streams = streams.unwrap_or_else(|| vec![1; peers.len()]);
+        let streams = streams.unwrap_or_else(|| vec![0; peers.len()]);
         if streams.len() != peers.len() {
             let what = format!("{} peers, streams for {}", peers.len(), streams.len());
             return Err(error(py, "UsageError", &what));
@@ -251,13 +253,17 @@ impl Engine {
     /// `cards`: the network cards that its messages to other hosts may use, by number; None: whichever can send. `UsageError`,
     /// `ProgramError`: there is no such card.
     ///
+    /// `gradients`: elements of each gradient in the only bound buffer, where what works on one of them may run before the others
+    /// are there; empty: nothing may.
+    ///
     /// `kernels`: addresses of the user's kernels by name, each a C function `void (const void *const *inputs, const int64_t
     /// *input_bytes, void *const *outputs, const int64_t *output_bytes, const double *constants)` that lives as long as the engine,
     /// may be called from any thread, and keeps to the bytes that it is given.
     #[expect(clippy::too_many_arguments, reason = "Python's are keywords")]
     #[pyo3(signature = (program, buffers: "collections.abc.Mapping[int, tuple[Memory, int]]", *, priority, label,
         kernels: "collections.abc.Mapping[str, int]" = HashMap::new(), number = None,
-        others: "collections.abc.Sequence[collections.abc.Mapping[int, tuple[Memory, int]]]" = Vec::new(), cards = None))]
+        others: "collections.abc.Sequence[collections.abc.Mapping[int, tuple[Memory, int]]]" = Vec::new(), cards = None,
+        gradients: "collections.abc.Sequence[int]" = Vec::new()))]
     fn load(
         &self,
         py: Python<'_>,
@@ -269,6 +275,7 @@ impl Engine {
         number: Option<u32>,
         others: Vec<Buffers>,
         cards: Option<Vec<u32>>,
+        gradients: Vec<usize>,
     ) -> PyResult<u32> {
         let cards = match cards {
             None => Cards::ALL,
@@ -281,8 +288,12 @@ impl Engine {
         let sets = std::iter::once(buffers).chain(others).map(|set| regions(py, set));
         let sets = sets.collect::<PyResult<Vec<_>>>()?;
         let program = program.inner();
-        py.detach(|| self.executor.load(program, &sets, &functions, sending, label, number))
-            .map_err(|cause| raise(py, &cause))
+        let loaded = py.detach(|| {
+            let loaded = self.executor.load(program, &sets, &functions, sending, label, number)?;
+            self.executor.split(loaded, &gradients)?;
+            Ok(loaded)
+        });
+        loaded.map_err(|cause| raise(py, &cause))
     }
 
     /// Start an instance; the previous one must be complete.
@@ -439,6 +450,20 @@ impl Engine {
             (round_trip_us, round_trip_us_min, delivery_byte_per_s, acknowledged_bytes, busy_us, sent_again)
         };
         seen.map(|info| info.map(numbers)).collect()
+    }
+
+    /// The TCP connections to each rank: their number, the least round trip (microseconds), and how they stand to random losses:
+    /// `plain`, `bears` (they tolerate them), or `refused` (they should, and this system does not let them). None within a host.
+    fn paths(&self) -> Vec<Option<(u32, u32, &'static str)>> {
+        let path = |info: Info| {
+            let bearing = match info.bearing {
+                Bearing::Plain => "plain",
+                Bearing::Bears => "bears",
+                Bearing::Refused => "refused",
+            };
+            (info.connections, info.round_trip_us_min, bearing)
+        };
+        self.executor.connections().into_iter().map(|info| info.map(path)).collect()
     }
 
     /// Add a span of this rank's step to the trace: `forward`, `backward`, `wait`, `optimizer`, `update`, `step`.

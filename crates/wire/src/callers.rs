@@ -102,7 +102,7 @@ fn is_woken(waker: &Waker, others: &[BorrowedFd<'_>], limit: Option<&Timespec>) 
 
 /// Tells a rank of the job, which believes that it is connected, why its connection was refused.
 pub(crate) fn turn_away(identity: &Identity, id: LaneId, stream: Stream) {
-    let LaneId { from, to, lane } = id;
+    let LaneId { from, to, lane, .. } = id;
     let why = format!(
         "rank {to} does not await connection {lane} of rank {from}: HOCKET_STREAMS and HOCKET_INTERFACE must mean as many on both"
     );

@@ -65,9 +65,9 @@ pub trait Endpoint: Send + Sync {
     /// Whether it leads from one of these hosts to the other.
     fn reaches(&self, own: &Address, peer: &Address) -> bool;
 
-    /// Connections of a link between the two.
-    fn lanes(&self, _own: &Address, _peer: &Address) -> usize {
-        1
+    /// Connections of a link between the two, at least and at most: the rank that calls chooses by the path.
+    fn lanes(&self, _own: &Address, _peer: &Address) -> RangeInclusive<usize> {
+        1..=1
     }
 
     /// Tells the other rank what it must know of this end, over a connection that is proved, and hears the same of it.

@@ -13,7 +13,7 @@ pub struct Address {
     pub tcp: Vec<SocketAddr>,
     /// Name of its host, unique in the job: ranks with equal names share memory.
     pub host: String,
-    /// Connections between each of its interfaces and ours; both ends use the same number.
+    /// Connections between each of its interfaces and ours; both ends use the same number. 0: as the path needs.
     pub streams: usize,
 }
 

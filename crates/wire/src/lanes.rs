@@ -4,10 +4,12 @@
 //! interfaces starts again at its first. Pure except for `Towards::open`.
 
 use crate::identity::Address;
+use hocket_protocol::congestion::STREAMS_MAX;
 use socket2::{Domain, Socket, Type};
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 /// Source interface and destination of a connection.
@@ -18,9 +20,11 @@ pub struct Towards {
     to: SocketAddr,
 }
 
-/// Connections between two ranks.
-pub fn lanes(own: &Address, peer: &Address) -> usize {
-    cards(own, peer) * peer.streams.max(1)
+/// Connections between two ranks, at least and at most.
+pub fn lanes(own: &Address, peer: &Address) -> RangeInclusive<usize> {
+    let (least, most) = if peer.streams == 0 { (1, STREAMS_MAX) } else { (peer.streams, peer.streams) };
+    let cards = cards(own, peer);
+    cards * least..=cards * most
 }
 
 /// Cards that a message between two ranks may choose among; lane `n` is on card `n` modulo their number.
@@ -70,7 +74,9 @@ mod tests {
     fn interfaces_meet_in_order_and_lanes_are_the_same_from_both_ends() {
         let two = address(&["10.0.1.1:5", "10.0.2.1:6"], 2);
         let one = address(&["10.0.1.2:7"], 2);
-        assert_eq!((lanes(&two, &one), lanes(&one, &two)), (4, 4));
+        assert_eq!((lanes(&two, &one), lanes(&one, &two)), (4..=4, 4..=4));
+        let free = address(&["10.0.1.2:7"], 0);
+        assert_eq!(lanes(&two, &free), 2..=2 * STREAMS_MAX);
         let said: Vec<String> = (0..4).map(|lane| towards(&two, &one, lane).to_string()).collect();
         assert_eq!(said[..2], ["from 10.0.1.1 to 10.0.1.2:7", "from 10.0.2.1 to 10.0.1.2:7"]);
         assert_eq!(said[2..], said[..2]);

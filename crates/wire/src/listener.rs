@@ -25,6 +25,10 @@ use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+/// Connections of a rank beyond which paths get no further ones of their own accord: many a host allows a process 1024
+/// descriptors.
+const CONNECTIONS_MAX: usize = 256;
+
 /// Accepts connections from other ranks.
 pub struct Listener {
     addresses: Vec<SocketAddr>,
@@ -90,10 +94,11 @@ impl Listener {
     ) -> Result<Mesh, MeshError> {
         let own = identity.rank;
         let here = &peers[own.index()];
-        let mut lanes = vec![0; peers.len()];
+        let mut lanes = vec![0..=0; peers.len()];
         for rank in dialled {
             let peer = &peers[rank.index()];
-            lanes[rank.index()] = shared.endpoints.between(here, peer)?.lanes(here, peer);
+            let (least, most) = shared.endpoints.between(here, peer)?.lanes(here, peer).into_inner();
+            lanes[rank.index()] = least..=most.min(CONNECTIONS_MAX / peers.len()).max(least);
         }
         let mut meeting = Meeting::new(identity, peers, &lanes, shared, Instant::now() + timeout);
         let opened = match &self.admitted {

@@ -13,10 +13,12 @@ use crate::limits::{is_met, is_out_of_descriptors};
 use crate::mesh::{Agree, Connections, MeshError, Missed, Unlinked, local_name};
 use crate::proof::{HANDSHAKE_TIMEOUT, introduce};
 use hocket_ids::Rank;
+use hocket_protocol::congestion::streams;
 use hocket_protocol::handshake::LaneId;
 use std::collections::HashSet;
 use std::io;
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::os::unix::net as unix;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
@@ -49,23 +51,25 @@ enum Place {
 pub struct Meeting<'a> {
     caller: Caller<'a>,
     shared: Own<'a>,
-    /// By rank and lane.
+    /// By rank and lane; as many as there are at least, until one is known to have more.
     places: Vec<Vec<Place>>,
+    /// By rank, how many there may be.
+    lanes: &'a [RangeInclusive<usize>],
     /// Ranks that this one awaits a call of.
     awaited: HashSet<Rank>,
 }
 
 impl<'a> Meeting<'a> {
-    /// `lanes`: by rank, how many connections it is to have.
+    /// `lanes`: by rank, how many connections it is to have at least and at most.
     pub fn new(
         identity: &'a Identity,
         peers: &'a [Address],
-        lanes: &[usize],
+        lanes: &'a [RangeInclusive<usize>],
         shared: Own<'a>,
         deadline: Instant,
     ) -> Self {
-        let places = lanes.iter().map(|&lanes| (0..lanes).map(|_| Place::Empty).collect()).collect();
-        Self { caller: Caller { identity, peers, deadline }, shared, places, awaited: HashSet::new() }
+        let places = lanes.iter().map(|lanes| empty(*lanes.start())).collect();
+        Self { caller: Caller { identity, peers, deadline }, shared, places, lanes, awaited: HashSet::new() }
     }
 
     /// Fills every place but those of pairs that it returns, between which there is no way.
@@ -153,7 +157,7 @@ impl<'a> Meeting<'a> {
         let mut missed = Vec::new();
         let mut slow = Vec::new();
         for &rank in ranks {
-            match self.caller.call(rank, self.places[rank.index()].len(), turns.then_some(FIRST_WAIT)) {
+            match self.caller.call(rank, &self.lanes[rank.index()], turns.then_some(FIRST_WAIT)) {
                 Ok(streams) => self.came(rank, streams),
                 Err(Unanswered { why, .. }) if is_out_of_descriptors(&why) => return Err(why.into()),
                 Err(Unanswered { why, reached: false, .. })
@@ -168,10 +172,10 @@ impl<'a> Meeting<'a> {
                 break;
             }
         }
-        let (caller, places) = (self.caller, &self.places);
+        let (caller, lanes) = (self.caller, self.lanes);
         let answers = thread::scope(|scope| {
             let call = |&rank: &Rank| {
-                let lanes = places[rank.index()].len();
+                let lanes = &lanes[rank.index()];
                 let thread = thread::Builder::new().name("hocket-call".into());
                 thread.spawn_scoped(scope, move || caller.call(rank, lanes, Some(WAIT)))
             };
@@ -195,20 +199,18 @@ impl<'a> Meeting<'a> {
         let to = towards.map_or_else(String::new, |towards| format!("{towards}: "));
         let missed = (rank, format!("{to}{why}"));
         if turns && (*reached || !self.caller.is_far(rank)) {
-            return Err(self.missing(vec![missed], Duration::ZERO));
+            return Err(self.missing(vec![missed], None));
         }
         Ok(missed)
     }
 
-    fn missing(&self, missed: Vec<Missed>, timeout: Duration) -> MeshError {
+    fn missing(&self, missed: Vec<Missed>, timeout: Option<Duration>) -> MeshError {
         let each = |(rank, why): Missed| (rank, self.caller.peers[rank.index()].clone(), why);
-        MeshError::Missing { ranks: missed.into_iter().map(each).collect(), timeout_s: timeout.as_secs_f64() }
+        MeshError::Missing { ranks: missed.into_iter().map(each).collect(), timeout }
     }
 
     fn came(&mut self, rank: Rank, streams: Vec<Stream>) {
-        for (place, stream) in self.places[rank.index()].iter_mut().zip(streams) {
-            *place = Place::Came(stream);
-        }
+        self.places[rank.index()] = streams.into_iter().map(Place::Came).collect();
     }
 
     fn has_empty(&self, rank: Rank) -> bool {
@@ -233,12 +235,20 @@ impl<'a> Meeting<'a> {
             }
             Err(_) => return Ok(!left.is_zero()),
         };
-        let LaneId { from, lane, .. } = id;
-        let place = self.places.get_mut(from.index()).and_then(|lanes| lanes.get_mut(lane as usize));
-        match place.filter(|_| self.awaited.contains(&from)) {
-            Some(place @ Place::Empty) => *place = Place::Came(stream),
-            _ => turn_away(self.caller.identity, LaneId { from, to: own, lane }, stream),
+        let LaneId { from, lane, lanes, .. } = id;
+        let wanted = self.lanes.get(from.index()).is_some_and(|known| known.contains(&(lanes as usize)));
+        if wanted && self.awaited.contains(&from) {
+            let places = &mut self.places[from.index()];
+            // The first one that comes says how many there are.
+            if places.iter().all(|place| matches!(place, Place::Empty)) {
+                *places = empty(lanes as usize);
+            }
+            if let Some(place @ Place::Empty) = places.get_mut(lane as usize) {
+                *place = Place::Came(stream);
+                return Ok(true);
+            }
         }
+        turn_away(self.caller.identity, LaneId { to: own, ..id }, stream);
         Ok(true)
     }
 
@@ -275,7 +285,7 @@ impl<'a> Meeting<'a> {
                 missed.push((rank, why));
             }
         }
-        if missed.is_empty() { Ok(()) } else { Err(self.missing(missed, timeout)) }
+        if missed.is_empty() { Ok(()) } else { Err(self.missing(missed, Some(timeout))) }
     }
 
     /// All connections, as the mesh does not come up.
@@ -312,18 +322,28 @@ impl Caller<'_> {
     }
 
     /// Calls the listener of a rank for each lane, until it answers or the deadline passes; with `wait`, its host answers in
-    /// that time or not at all.
-    fn call(self, rank: Rank, lanes: usize, wait: Option<Duration>) -> Result<Vec<Stream>, Unanswered> {
+    /// that time or not at all. Of the number of lanes, the first one's path decides.
+    fn call(
+        self,
+        rank: Rank,
+        lanes: &RangeInclusive<usize>,
+        wait: Option<Duration>,
+    ) -> Result<Vec<Stream>, Unanswered> {
         let own = self.identity.rank;
         let (here, peer) = (&self.peers[own.index()], &self.peers[rank.index()]);
         let far = self.is_far(rank);
         let mut streams = Vec::new();
-        for lane in 0..lanes {
-            let id = LaneId { from: own, to: rank, lane: lane as u32 };
+        let mut chosen = None;
+        while chosen.is_none_or(|all| streams.len() < all) {
+            let lane = streams.len();
+            let id = LaneId { from: own, to: rank, lane: lane as u32, lanes: chosen.unwrap_or(0) as u32 };
             let towards = far.then(|| towards(here, peer, lane));
             let stream = loop {
-                match self.attempt(id, peer, towards, wait.filter(|_| far)) {
-                    Ok(stream) => break stream,
+                match self.attempt(id, lanes, towards, wait.filter(|_| far)) {
+                    Ok((stream, all)) => {
+                        chosen = Some(all);
+                        break stream;
+                    }
                     Err((reached, why)) => {
                         let gives_up = matches!(why.kind(), io::ErrorKind::PermissionDenied)
                             || is_out_of_descriptors(&why)
@@ -341,26 +361,42 @@ impl Caller<'_> {
         Ok(streams)
     }
 
-    /// One call; the error says whether the host answered.
+    /// One call, and how many lanes there are to be; the error says whether the host answered.
     fn attempt(
         self,
         id: LaneId,
-        peer: &Address,
+        lanes: &RangeInclusive<usize>,
         towards: Option<Towards>,
         wait: Option<Duration>,
-    ) -> Result<Stream, (bool, io::Error)> {
+    ) -> Result<(Stream, usize), (bool, io::Error)> {
         let left = self.deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
         let deadline = self.deadline.min(Instant::now() + HANDSHAKE_TIMEOUT);
         let unreached = |why| (false, why);
         let stream = if let Some(towards) = towards {
             Stream::Tcp(towards.open(wait.map_or(left, |wait| wait.min(left))).map_err(unreached)?)
         } else {
-            let port = peer.tcp.first().map_or(0, SocketAddr::port);
+            let port = self.peers[id.to.index()].tcp.first().map_or(0, SocketAddr::port);
             let name = local_name(&self.identity.job, id.to, port).map_err(unreached)?;
             Stream::Unix(unix::UnixStream::connect_addr(&name).map_err(unreached)?)
         };
-        introduce(self.identity, stream, id, deadline).map_err(|why| (true, why))
+        let all = if id.lanes > 0 { id.lanes as usize } else { lanes_for(&stream, lanes) };
+        let id = LaneId { lanes: all as u32, ..id };
+        introduce(self.identity, stream, id, deadline).map(|stream| (stream, all)).map_err(|why| (true, why))
     }
+}
+
+/// How many lanes the path of the first one needs, within bounds. Its congestion control is chosen later.
+fn lanes_for(first: &Stream, lanes: &RangeInclusive<usize>) -> usize {
+    let (least, most) = (*lanes.start(), *lanes.end());
+    if least == most {
+        return least;
+    }
+    let round_trip = first.info().map_or(Duration::ZERO, |info| info.shortest());
+    (least * streams(round_trip, first.bear_losses())).min(most)
+}
+
+fn empty(lanes: usize) -> Vec<Place> {
+    (0..lanes).map(|_| Place::Empty).collect()
 }
 
 /// A call that was not answered.

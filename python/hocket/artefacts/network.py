@@ -27,6 +27,9 @@ probe measures payload, so measured rates are used as they are."""
 LATENCY_S = 100e-6
 """One-way latency between hosts without a measurement: that of an ordinary switched network."""
 
+FAR_S = 1e-3
+"""Least one-way latency between hosts that are far from each other: there, rounds cost more than what comes from several at once."""
+
 BIT_PER_S = 1e10
 """Rate of every link between hosts without a cluster file."""
 
@@ -128,6 +131,11 @@ class Network:
             shared = [self.links[at].bit_per_s for at in self.path(*pair)[0] if crossing[at] > 1]
             limited += self.bit_per_s(*pair) < SLOW_SHARE * min(shared, default=0.0)
         return 2 * limited > len(pairs)
+
+    @property
+    def has_far_hosts(self) -> bool:
+        """True if some path between hosts has a long latency."""
+        return any(self.path(*pair)[1] >= FAR_S for pair in self.remote_pairs())
 
     def slowed(self, by: Mapping[int, float]) -> Network:
         """Return the network with links, by index, slower by a factor, alike on each card and on all cards together."""

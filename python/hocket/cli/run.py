@@ -98,6 +98,7 @@ SERVE = ("-m", "hocket.torch.server_rank")
     metavar="SECONDS",
     help="Longest wait for other ranks in a step.  [default: 300]",
 )
+@click.option("--tls", is_flag=True, help="Encrypt what travels between hosts, as HOCKET_TLS=1.")
 @click.option(
     "--elastic",
     type=ELASTIC,
@@ -150,6 +151,7 @@ def command(
     dumps_path: Path | None,
     threads: int | None,
     timeout_s: float | None,
+    tls: bool,
     elastic: Elastic | None,
     resumed: Path | None,
     metrics: str | None,
@@ -176,6 +178,7 @@ def command(
     Example: hocket run -n 4 --plan plan.json --trace run1 train.py --epochs 3
     Example: hocket run --elastic 2:4,respawn=10 train.py
     Example: hocket run -n 4 --trace run2 --trace-steps 2:6 train.py
+    Example: hocket run --hosts hosts.txt --tls train.py
     """
     if resumed is not None:
         if script is not None or elastic is not None:
@@ -205,6 +208,7 @@ def command(
         "dumps": dumps_path,
         "threads": threads,
         "timeout_s": timeout_s,
+        "tls": tls or None,
         "metrics": metrics,
         "log": _log(verbose, quiet=quiet),
         **(elastic.settings() if elastic else {}),

@@ -32,6 +32,7 @@ from hocket.job.environment import NO_LAUNCHER, Identity, identify
 from hocket.job.host import Host, job_names
 from hocket.job.live.progress import Progress
 from hocket.job.meeting import Publish, meet
+from hocket.job.paths import Paths
 from hocket.job.reports import Reports
 from hocket.job.store import address as addresses
 from hocket.job.store import interfaces
@@ -170,6 +171,7 @@ class Job:
             raise
         self.relays = lambda: engine.relays
         log.info("rank %d listens at %s, and is connected", self.rank, ", ".join(engine.addresses))
+        Paths(engine, self.hosts).tell()
         if self.rank == 0:
             relays.tell(self, engine)
         # Lost ranks of an elastic job have no place in the epoch in force; the others keep their numbers.
@@ -209,14 +211,15 @@ class Job:
         return bounds_of(steps)
 
     def _streams(self) -> list[list[int]]:
-        """Return the number of connections between each two ranks per pair of interfaces: as set, else as measured, else 1."""
+        """Return the number of connections between each two ranks per pair of interfaces: as set, else as measured, else 0, which is
+        as the path needs."""
         if self.settings.streams is not None or self.settings.cluster is None:
-            return [[self.settings.streams or 1] * self.world] * self.world
+            return [[self.settings.streams or 0] * self.world] * self.world
         cluster = files.read(Path(self.settings.cluster), Cluster)
         place = {host.name: index for index, host in enumerate(cluster.hosts)} if cluster.streams else {}
 
         def between(one: str, other: str) -> int:
-            return cluster.streams[place[one]][place[other]] if one in place and other in place else 1
+            return cluster.streams[place[one]][place[other]] if one in place and other in place else 0
 
         return [[between(one, other) for other in self.hosts] for one in self.hosts]
 

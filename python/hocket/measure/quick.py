@@ -2,11 +2,15 @@
 
 The first ranks of hosts exchange messages over the job's own connections. In the rounds of a tournament each host meets
 every other one; then one pair of each two racks meets alone, which distinguishes a trunk from slow hosts. `hocket
-probe` takes longer, and also measures latencies, several connections per path, and the uncertainty of each number.
+probe` takes longer, and also measures several connections per path, and the uncertainty of each number.
+
+Over a long round trip, a connection takes several of them to reach the rate of its path: such a pair exchanges longer and longer
+messages until the rate grows no more.
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +22,7 @@ import numpy as np
 
 from hocket import _native
 from hocket.artefacts.cluster import Cluster, Directions, Host, Rack, both, directions
-from hocket.artefacts.network import network
+from hocket.artefacts.network import FAR_S, network
 from hocket.errors import RendezvousError
 from hocket.job.rendezvous import Job
 from hocket.job.store.store import Store
@@ -34,6 +38,11 @@ FIRST_BYTES, BYTES_MIN, BYTES_MAX = 64 << 10, 512 << 10, 4 << 20
 """Sizes of the message before a timed one, and of timed ones. A token bucket's burst is smaller, at any rate."""
 TIMED_S = 0.04
 """Intended time of a timed message: processes wait for a processor for milliseconds."""
+
+GROWTH = 1.25
+"""Factor by which a pair's rate must have grown for another, longer message."""
+ROUND_TRIPS = 4
+"""Intended round trips of a message between hosts far from each other."""
 
 ALIKE = 1.3
 """Factor within which rates count as equal: a look cannot tell them apart, and a plan may use that hosts are alike."""
@@ -149,9 +158,18 @@ def uneven(rates: Sequence[Sequence[float]], racks: Sequence[tuple[int, ...]], f
 def with_paths(
     cluster: Cluster, slow: Mapping[Flow, float], latencies_s: Sequence[Sequence[float]]
 ) -> Cluster:
-    """The cluster with a rate for each path, if some are slow by themselves; otherwise hosts and trunks suffice."""
+    """The cluster with a rate for each path, if some are slow by themselves; otherwise hosts and trunks suffice. With latencies, if
+    some hosts are far from each other.
+
+    >>> near, far = ([[0.0, latency_s], [latency_s, 0.0]] for latency_s in (1e-4, 25e-3))
+    >>> two = Cluster(hosts=tuple(Host(name=name, bandwidth_bit_per_s=1e9) for name in "ab"))
+    >>> with_paths(two, {}, near).latency_s, with_paths(two, {}, far).latency_s
+    ((), ((0.0, 0.025), (0.025, 0.0)))
+    """
     if not slow:
-        return cluster
+        if max(map(max, latencies_s)) < FAR_S:
+            return cluster
+        return msgspec.structs.replace(cluster, latency_s=tuple(map(tuple, latencies_s)))
     known, hosts = network(cluster), range(len(cluster.hosts))
     rates = tuple(
         tuple(0.0 if a == b else slow.get((a, b), known.bit_per_s(a, b)) for b in hosts) for a in hosts
@@ -233,7 +251,9 @@ class Look:
         ]
         # One pair at a time: pairs of different racks may share a trunk, too.
         pairs = [(pair,) for meetings in between for pair in meetings]
-        times = min(max(ALONE_ROUNDS // len(pairs), 1), ALONE_TIMES_MAX)
+        # Over long round trips, a message takes long against what a process may be late by.
+        far = max(map(max, latencies_s)) >= FAR_S
+        times = 1 if far else min(max(ALONE_ROUNDS // len(pairs), 1), ALONE_TIMES_MAX)
         alone = self.rounds("alone", pairs * times, in_step=True)
         # If a process notices a message late, the flow seems slower or faster than it is.
         found = {
@@ -288,23 +308,40 @@ class Look:
 
     def latencies_s(self) -> list[list[float]]:
         """Half of the shortest round trip on each pair's connection, by host; 0 on the diagonal."""
-        seen = [0.0 if each is None else each[1] * 5e-7 for each in self._engine.connections()]
-        everyone = self._gather("latency", seen)
+        everyone = self._gather("latency", self._own_latencies_s())
         return [[everyone[a][b] if a != b else 0.0 for b in self._leaders] for a in self._leaders]
+
+    def _own_latencies_s(self) -> list[float]:
+        """Half of the shortest round trip to each rank; 0 within this host."""
+        return [0.0 if each is None else each[1] * 5e-7 for each in self._engine.connections()]
 
     def _meet(self, peer: int, *, begins: bool) -> float:
         """Seconds per byte from the host `peer` to this one, while this one sends as much."""
-        first_s = self._exchange(peer, FIRST_BYTES)
-        size = self._agreed(peer, _timed_bytes(first_s) if begins else None)
-        byte_s = self._exchange(peer, size) / size
+        round_trip_s = 2 * self._own_latencies_s()[self._leaders[peer]]
+        far = round_trip_s >= 2 * FAR_S
+        first_s = self._exchange(peer, FIRST_BYTES, far=far)
+        # The rank that begins decides: behind a size below zero, another one follows.
+        sign = -1 if far else 1
+        size = self._agreed(peer, sign * _timed_bytes(first_s) if begins else None)
+        sent_bytes, best_byte_s = 2 * FIRST_BYTES, math.inf
+        while size:
+            length = abs(size)
+            byte_s = self._exchange(peer, length, far=far) / length
+            sent_bytes += FIRST_BYTES + length
+            grows, best_byte_s = GROWTH * byte_s < best_byte_s, min(byte_s, best_byte_s)
+            if size > 0:
+                break
+            longer = -_far_bytes(round_trip_s / best_byte_s) if grows else 0
+            size = self._agreed(peer, longer if begins else None)
         if self._pauses is not None:
-            self._pauses.spent((3 * FIRST_BYTES + size) * byte_s)
-        return byte_s
+            self._pauses.spent(sent_bytes * best_byte_s)
+        return best_byte_s
 
-    def _exchange(self, peer: int, size: int) -> float:
+    def _exchange(self, peer: int, size: int, *, far: bool) -> float:
         """Seconds for a message of `size` bytes directly behind one of FIRST_BYTES.
 
-        The result is not less than the message's share of the time of both: this process may have noticed the first one late.
+        The result is not less than the message's share of the time of both: this process may have noticed the first one late. For
+        `far` hosts it may be, as the time of both has round trips in it.
         """
         rank = self._leaders[peer]
         engine, timeout_s = self._engine, self._timeout_s
@@ -319,7 +356,8 @@ class Look:
         for each in sent:
             engine.wait_message(each, timeout_s)
         began_s, first_s, last_s = arrived_s
-        return max(last_s - first_s, (last_s - began_s) * size / (FIRST_BYTES + size))
+        of_both_s = (last_s - began_s) * size / (FIRST_BYTES + size)
+        return last_s - first_s if far else max(last_s - first_s, of_both_s)
 
     def _agreed(self, peer: int, mine: int | None) -> int:
         """Agree on the number of the one host of the two that has a number."""
@@ -342,6 +380,11 @@ class Look:
 def _timed_bytes(first_s: float) -> int:
     wanted = int(FIRST_BYTES * TIMED_S / first_s)
     return min(max(wanted, BYTES_MIN), BYTES_MAX)
+
+
+def _far_bytes(in_flight: float) -> int:
+    """Size of the next message over a long round trip, in which `in_flight` bytes have passed so far: the rate may double."""
+    return min(max(int(2 * ROUND_TRIPS * in_flight), BYTES_MIN), BYTES_MAX)
 
 
 def _matrix(hosts: int, rounds: Sequence[Mapping[Flow, float]]) -> list[list[float]]:

@@ -30,7 +30,7 @@ FRAGMENTS = 3
 """Number of divisions into fragments that are tried."""
 
 FASTER = 0.97
-"""Fraction of the other plan's time above which steps alone are not worth their effects."""
+"""Fraction of the other plan's time above which steps alone, and merged or late gradients, are not worth their effects."""
 
 SIMULATED_MORE = 4
 """Larger numbers of steps alone that are simulated where fewer take longer than predicted, before the largest one."""

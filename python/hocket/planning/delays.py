@@ -27,9 +27,6 @@ from hocket.planning.turn_memory import extra_bytes
 from hocket.planning.walk import Rule
 from hocket.settings import Guard
 
-FASTER = 0.97
-"""Fraction of the synchronous iteration time above which merged or late gradients are not worth their effects."""
-
 ALIKE = 1.02
 """Ratio up to which times for the same progress count as equal; among these, more updates win, then less delay."""
 
@@ -89,7 +86,7 @@ def _merged_or_late(
         for each in found
         if (merge_of(each.schedule) > 1 or each.schedule.delay_max)
         and divided(each.schedule, variables) is None
-        and cost_s(each) <= FASTER * synchronous_s
+        and cost_s(each) <= alone.FASTER * synchronous_s
     ]
     if not gaining:
         return _saying(synchronous, " Merged or late gradients would gain nothing: none are used.")
@@ -130,7 +127,7 @@ def _scheduled_dense(
     dense = _dense(plan, graph, profile)
     if dense is not None:
         made = scheduled(dense, graph, profile, promise, rate, guard=guard)
-        if made.schedule.turns and made.predicted_step_s <= FASTER * plan.predicted_step_s:
+        if made.schedule.turns and made.predicted_step_s <= alone.FASTER * plan.predicted_step_s:
             return made
     return _saying(
         plan,
@@ -179,7 +176,7 @@ def _synchronous(plan: Plan, graph: Network, profile: Profile) -> Plan:
         plan, buckets=by_need(plan.buckets, profile), schedule=Schedule(overlap="gates")
     )
     iteration_s = steady(gated, graph, profile).iteration_s
-    if iteration_s > FASTER * plan.predicted_step_s:
+    if iteration_s > alone.FASTER * plan.predicted_step_s:
         return plan
     words = (
         f" At gates, where each layer's forward waits for its own gradients alone, an iteration is predicted to take "

@@ -150,7 +150,6 @@ def checks(
     curvature: float | None,
     floors: Sequence[float] = (),
     epsilon: float = EPSILON,
-    progress_lost_max: float = PROGRESS_LOST_MAX,
     walks: bool = True,
 ) -> tuple[Check, ...]:
     """All checks of a schedule. `walk`: None if the loss's walk is unknown; `curvature`: the largest eigenvalue of the Hessian,
@@ -163,7 +162,7 @@ def checks(
     merges = turns.merges
     ratio = None if walk is None else paper_ratio(walk, merges, rule)
     kept = None if walk is None else _kept(walk, turns, rule, floors)
-    least = 1 - progress_lost_max
+    least = 1 - PROGRESS_LOST_MAX
     limit = MARGIN * turns.limit(momentum)
     steepest = None if curvature is None else rate * turns.factor(rule) * curvature
     # Synchronous training may run at the edge of its own limit: a schedule that changes nothing is no danger.

@@ -185,7 +185,11 @@ def _name_interface(environment: dict[str, str | None]) -> None:
 def _own_address(towards: str) -> str | None:
     """Return this host's address on the route to `towards`; None without a route. Sends nothing."""
     try:
-        found = socket.getaddrinfo(towards, DISCARD_PORT, type=socket.SOCK_DGRAM)
+        found = [
+            each
+            for part in towards.split(",")
+            for each in socket.getaddrinfo(part, DISCARD_PORT, type=socket.SOCK_DGRAM)
+        ]
     except OSError:
         return None
     for family, _, _, _, where in found:

@@ -69,7 +69,8 @@ def store_for(names: Sequence[str], given: str | None, ssh: str) -> str:
 
     Args:
         names: the hosts, as `user@host`, `host`, or names that ssh's configuration gives to hosts.
-        given: the user's choice; None: this machine's address on the route to the first host that is another one.
+        given: the user's choice; None: this machine's address on the route to the first host that is another one, and if others
+            are only reached by the other family of addresses, that one, too.
         ssh: the command that reaches a host.
 
     Raises:
@@ -84,18 +85,16 @@ def _address_towards(names: Sequence[str], ssh: str) -> str:
     others = [name for name in dict.fromkeys(names) if name.rpartition("@")[2] not in here]
     if not others:
         return addresses.LOOPBACK
-    # A name for this machine itself may resolve to loopback, which the others cannot reach.
-    loopback = None
-    for name in others:
-        found = addresses.towards(machine_of(name, ssh))
-        if found is not None and not addresses.is_loopback(found):
-            return found
-        loopback = loopback or found
-    if loopback is None:
+    with ThreadPoolExecutor(min(len(others), ASKED_AT_ONCE)) as pool:
+        found = [*filter(None, pool.map(lambda name: addresses.towards(machine_of(name, ssh)), others))]
+    if not found:
         raise UsageError(
             f"no address of this machine is known that `{others[0]}` could reach\nhint: give it with --store ADDRESS"
         )
-    return loopback
+    # A name for this machine itself may resolve to loopback, which the others cannot reach.
+    reached = [each for each in found if not addresses.is_loopback(each)] or found[:1]
+    by_family = {addresses.family(each): each for each in reversed(reached)}
+    return ",".join(sorted(by_family.values(), key=reached.index))
 
 
 def machine_of(name: str, ssh: str) -> str:

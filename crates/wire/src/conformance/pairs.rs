@@ -119,7 +119,7 @@ impl Wanted {
         });
         let mut lanes: [Vec<(Stream, endpoint::Join)>; 2] = [Vec::new(), Vec::new()];
         let between = |own: usize| endpoints[own].between(&addresses[own], &addresses[1 - own]).unwrap();
-        assert_eq!(between(0).lanes(&addresses[0], &addresses[1]), self.lanes);
+        assert_eq!(between(0).lanes(&addresses[0], &addresses[1]), self.lanes..=self.lanes);
         for _ in 0..self.lanes {
             let meet = |own: usize, mut stream: Stream| {
                 let (arena, endpoints) = (&arenas[own], &endpoints[own]);

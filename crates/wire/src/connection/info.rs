@@ -1,5 +1,6 @@
 //! The kernel's statistics of a connection: round trips, acknowledged bytes, busy time.
 
+use hocket_protocol::congestion::Bearing;
 use hocket_protocol::path;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -30,6 +31,10 @@ pub struct Info {
     pub unacknowledged: u32,
     /// Time since the last acknowledgement, milliseconds.
     pub acknowledged_before_ms: u32,
+    /// How it stands to random losses; not of the kernel.
+    pub bearing: Bearing,
+    /// How many connections this is of.
+    pub connections: u32,
 }
 
 /// Offsets in the kernel's `struct tcp_info` (linux/tcp.h), which grows only at its end.
@@ -77,6 +82,11 @@ impl Info {
         Self::parse(&bytes)
     }
 
+    /// The shortest round trip; none without a sample.
+    pub fn shortest(&self) -> Duration {
+        Duration::from_micros(self.round_trip_us.min(self.round_trip_us_min).into())
+    }
+
     /// What it tells of the path.
     pub fn path_at(&self, at: Duration) -> path::Look {
         path::Look {
@@ -103,6 +113,8 @@ impl Info {
             deviation_us: self.deviation_us.min(other.deviation_us),
             unacknowledged: self.unacknowledged.saturating_add(other.unacknowledged),
             acknowledged_before_ms: self.acknowledged_before_ms.min(other.acknowledged_before_ms),
+            bearing: self.bearing.max(other.bearing),
+            connections: self.connections + other.connections,
         }
     }
 
@@ -119,6 +131,8 @@ impl Info {
             deviation_us: word(bytes, DEVIATION),
             unacknowledged: word(bytes, UNACKNOWLEDGED),
             acknowledged_before_ms: word(bytes, ACKNOWLEDGED_BEFORE),
+            bearing: Bearing::Plain,
+            connections: 1,
         }
     }
 }

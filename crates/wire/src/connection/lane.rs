@@ -4,13 +4,13 @@
 //! Budget: a poll receives and sends a bounded amount, so a large message of low priority delays an urgent one, and one
 //! peer delays the others, by at most one turn.
 
-use super::{Framed, Outcome, Receiver, Stream, Transmitter};
+use super::{Framed, Info, Outcome, Receiver, Stream, Transmitter};
 use crate::clock::now_ns;
 use crate::link::{Link, LinkError, Sent, Sink};
 use crate::poll::Readiness;
 use crate::shaper::Pace;
 use hocket_protocol::backlog::Backlog;
-use hocket_protocol::congestion::{LOOK_EVERY, Look, Losses};
+use hocket_protocol::congestion::{Bearing, LOOK_EVERY, Look, Losses, is_long};
 use hocket_protocol::frame::Frame;
 use hocket_protocol::liveness::{Action, Liveness, Patience};
 use hocket_protocol::path::{self, Path};
@@ -77,6 +77,7 @@ pub struct Lane {
     /// Watched if a peer whose host acknowledges nothing is given up early.
     path: Option<Path>,
     losses: Losses,
+    bearing: Bearing,
     backlog: Backlog,
     looked_at: Duration,
     /// Requests for statistics that have been served.
@@ -90,7 +91,8 @@ impl Lane {
     pub fn new(number: usize, stream: Stream, terms: Terms, pace: Option<Pace>) -> Self {
         let now = Duration::from_nanos(now_ns());
         let Terms { checksums, patience, epoch } = terms;
-        Self {
+        let long = stream.info().is_some_and(|info| is_long(info.shortest()));
+        let mut lane = Self {
             number,
             ends: stream.ends(),
             stream,
@@ -105,11 +107,16 @@ impl Lane {
             liveness: Liveness::new(patience, now),
             path: patience.by_path.then(Path::default),
             losses: Losses::default(),
+            bearing: Bearing::Plain,
             backlog: Backlog::default(),
             looked_at: now,
             looks: 0,
             heard_bytes: 0,
+        };
+        if long {
+            lane.bear_losses();
         }
+        lane
     }
 
     /// The descriptor to poll.
@@ -288,7 +295,7 @@ impl Lane {
 
     /// Refreshes the statistics, and sends a probe, whose round trip updates them again.
     fn look(&self, framed: &Framed) {
-        framed.note_seen(self.number, self.stream.info());
+        framed.note_seen(self.number, self.info());
         if !self.has_ended() && !framed.has_left() {
             framed.control_on(self.number, Frame::Ask);
         }
@@ -311,12 +318,27 @@ impl Lane {
             received_bytes: info.received_bytes,
             busy: Duration::from_micros(info.busy_us),
         };
-        // Where the kernel has no other congestion control, or does not allow it, the connection stays as slow as it
-        // was.
         if self.losses.handle_look(&look) {
-            self.stream.bear_losses();
+            self.bear_losses();
         }
         if let Some(buffer) = self.backlog.handle_look(&look) {
+            let _: io::Result<()> = self.stream.set_buffer(buffer);
+        }
+    }
+
+    /// The connection's statistics, and how it stands to losses.
+    pub fn info(&self) -> Option<Info> {
+        Some(Info { bearing: self.bearing, ..self.stream.info()? })
+    }
+
+    /// Changes to a congestion control that tolerates losses and builds no queue beyond one round trip's data. Where the
+    /// kernel has none, or does not allow it, the connection stays as slow as it was.
+    fn bear_losses(&mut self) {
+        self.bearing = if self.stream.bear_losses() { Bearing::Bears } else { Bearing::Refused };
+        if self.bearing == Bearing::Bears {
+            self.losses.decide();
+        }
+        if let Some(buffer) = self.backlog.give_up() {
             let _: io::Result<()> = self.stream.set_buffer(buffer);
         }
     }

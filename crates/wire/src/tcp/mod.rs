@@ -8,6 +8,7 @@ use crate::link::{Port, Sink, Turn};
 use crate::poll::{Poller, Readiness};
 use crate::shaper::{Pace, Shaper};
 use std::io;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,7 +36,7 @@ impl Endpoint for Tcp {
         true
     }
 
-    fn lanes(&self, own: &Address, peer: &Address) -> usize {
+    fn lanes(&self, own: &Address, peer: &Address) -> RangeInclusive<usize> {
         lanes::lanes(own, peer)
     }
 
@@ -49,6 +50,9 @@ impl Endpoint for Tcp {
             let streams = streams.into_iter().enumerate();
             let lane = |(number, stream)| Lane::new(number, stream, pair.terms, pace.clone());
             let port = TcpPort { link: Arc::clone(&link), lanes: streams.map(lane).collect() };
+            for (number, lane) in port.lanes.iter().enumerate() {
+                link.note_seen(number, lane.info());
+            }
             Ok((link, Box::new(port), None))
         }))
     }

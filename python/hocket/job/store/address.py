@@ -1,5 +1,7 @@
 """Addresses as text and for sockets: `HOST:PORT`, `[V6]:PORT`, and the local end of the route to a peer.
 
+A host may be several literal addresses of one machine, such as one of each family: `[10.0.0.1,fd00::1]:29400`.
+
 The protocols are in `store` and `rendezvous`.
 """
 
@@ -24,13 +26,14 @@ class UnknownNameError(RendezvousError):
 def split(address: str, *, variable: str = "address") -> tuple[str, int]:
     """Split `HOST:PORT` or `[V6]:PORT` into host and port; UsageError names `variable`.
 
-    >>> split("[::1]:29400")
-    ('::1', 29400)
+    >>> split("[::1]:29400"), split("[10.0.0.1,fd00::1]:29400")
+    (('::1', 29400), ('10.0.0.1,fd00::1', 29400))
     """
     host, colon, port = address.rpartition(":")
     host = host[1:-1] if host.startswith("[") and host.endswith("]") else host
     bare_v6 = ":" in host and not address.startswith("[")
-    if not colon or not host or bare_v6 or not port.isascii() or not port.isdigit():
+    several = "," in host and not is_literal(host)
+    if not colon or not host or bare_v6 or several or not port.isascii() or not port.isdigit():
         raise UsageError(f"{variable}: `{address}` is not of the form HOST:PORT (IPv6: [ADDRESS]:PORT)")
     if int(port) > PORT_MAX:
         raise UsageError(f"{variable}: `{address}` has port {port}: the largest is {PORT_MAX}")
@@ -47,17 +50,29 @@ def join(host: str, port: int) -> str:
 
 
 def is_literal(host: str) -> bool:
-    """Return whether `host` is an IP address and not a name."""
+    """Return whether `host` is an IP address, or several, and not a name."""
     try:
-        ipaddress.ip_address(host.partition("%")[0])
+        for each in each_of(host):
+            ipaddress.ip_address(each.partition("%")[0])
     except ValueError:
         return False
     return True
 
 
+def each_of(host: str) -> tuple[str, ...]:
+    """Return the addresses of a host that has several; otherwise the host.
+
+    >>> each_of("10.0.0.1,fd00::1"), each_of("node0")
+    (('10.0.0.1', 'fd00::1'), ('node0',))
+    """
+    return tuple(host.split(","))
+
+
 def is_loopback(host: str) -> bool:
-    """Return whether `host` is an IP address that only this machine reaches."""
-    return is_literal(host) and ipaddress.ip_address(host.partition("%")[0]).is_loopback
+    """Return whether `host` is an IP address, or several, that only this machine reaches."""
+    return is_literal(host) and all(
+        ipaddress.ip_address(each.partition("%")[0]).is_loopback for each in each_of(host)
+    )
 
 
 def leads_here_alone(host: str) -> bool:
@@ -72,7 +87,9 @@ def family(host: str) -> socket.AddressFamily:
 def resolve(host: str, port: int) -> list[tuple[int, tuple[str, int]]]:
     """Return (family, socket address) candidates in the resolver's order; UnknownNameError if there are none."""
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        found = [
+            each for part in each_of(host) for each in socket.getaddrinfo(part, port, type=socket.SOCK_STREAM)
+        ]
     except (OSError, UnicodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not a host name"
         raise UnknownNameError(

@@ -30,7 +30,6 @@ from hocket.job.store.messages import (
     Tell,
     read_request,
 )
-from hocket.job.store.values import KEYS_MAX, Values
 from hocket.job.store.verdict import Report
 from hocket.job.store.waits import Round, Waits, did_not_come, is_enough, nobody_gave
 
@@ -41,6 +40,35 @@ ANSWER_BYTES = 64
 """Bytes that an answer adds to its value."""
 
 NOTHING = Raw(b"null")
+
+
+KEYS_MAX = 1 << 16
+STORED_BYTES_MAX = 16 * FRAME_BYTES_MAX
+
+
+class Values:
+    """Values that clients have set."""
+
+    def __init__(self) -> None:
+        """Begin without values."""
+        self._of: dict[str, Raw] = {}
+        self._bytes = 0
+
+    def get(self, key: str) -> Raw | None:
+        """Return the value of a key, or None."""
+        return self._of.get(key)
+
+    def put(self, key: str, value: Raw) -> str | None:
+        """Set a value; return why it cannot be kept, or None."""
+        before = self._of.get(key)
+        size = self._bytes - (0 if before is None else len(bytes(before))) + len(bytes(value))
+        if before is None and len(self._of) >= KEYS_MAX:
+            return f"the store is full: ledger.KEYS_MAX is {KEYS_MAX}"
+        if size > STORED_BYTES_MAX:
+            return f"the store is full: ledger.STORED_BYTES_MAX is {STORED_BYTES_MAX}"
+        self._of[key] = value.copy()
+        self._bytes = size
+        return None
 
 
 class Ledger:

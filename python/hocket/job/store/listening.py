@@ -13,7 +13,7 @@ def under(name: str, *, interface: str | None, one_host: bool) -> tuple[str, ...
     Then HOCKET_INTERFACE decides, or the default route.
 
     Args:
-        name: a host name, or an address, which is then the only one.
+        name: a host name, or an address or several, which are then the only ones.
         interface: HOCKET_INTERFACE.
         one_host: True if all ranks of the job are on this host.
 
@@ -21,7 +21,7 @@ def under(name: str, *, interface: str | None, one_host: bool) -> tuple[str, ...
         UsageError: `interface` is not on this host.
     """
     if addresses.is_literal(name):
-        return (name,)
+        return addresses.each_of(name)
     try:
         meant = [where[0] for _, where in addresses.resolve(name, 0)]
     except addresses.UnknownNameError:

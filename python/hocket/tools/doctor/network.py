@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import shutil
+import socket
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -13,6 +14,10 @@ from hocket.tools.doctor.finding import Finding, State
 
 SECTION = "network"
 CLASS = Path("/sys/class/net")
+BUFFERS = Path("/proc/sys/net/ipv4/tcp_wmem")
+BUFFER_OVER_BYTES = 2
+"""Ratio of a connection's buffer to the bytes in flight that it allows, with the system's own overhead."""
+LONG_ROUND_TRIP_S = 50e-3
 
 
 def findings() -> Iterable[Finding]:
@@ -36,11 +41,33 @@ def findings() -> Iterable[Finding]:
     control = Path("/proc/sys/net/ipv4/tcp_congestion_control")
     if control.exists():
         yield _works("TCP congestion control", control.read_text().strip())
+    yield _bears_losses()
+    if (buffers := _read(BUFFERS).split()) and buffers[-1].isdigit():
+        mbit_per_s = int(buffers[-1]) * 8 / BUFFER_OVER_BYTES / LONG_ROUND_TRIP_S / 1e6
+        detail = f"up to {int(buffers[-1]) >> 10} KiB: a connection carries at most {mbit_per_s:,.0f} Mbit/s over a round trip of 50 ms"
+        yield _works("TCP send buffers", detail)
     for need, found, detail, hint in _native.transport_needs():
         state: State = "works" if found else "missing"
         yield Finding(section=SECTION, name=need, state=state, detail=detail, hint="" if found else hint)
     yield _tool("ssh", "`--hosts` starts ranks over it", "openssh-client")
     yield _tool("fping", "`hocket probe --fping` measures with it", "fping")
+
+
+def _bears_losses() -> Finding:
+    """Return whether connections can change to a congestion control that tolerates losses by chance."""
+    name = "TCP over long paths"
+    try:
+        with socket.socket() as tried:
+            tried.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"bbr")
+    except OSError as error:
+        return Finding(
+            section=SECTION,
+            name=name,
+            state="missing",
+            detail=f"BBR: {error.strerror}: losses by chance slow connections, several of which share a path from 10 ms on",
+            hint="modprobe tcp_bbr; sysctl -w net.ipv4.tcp_allowed_congestion_control='reno cubic bbr'",
+        )
+    return _works(name, "BBR, from 30 ms on and where packets are lost by chance")
 
 
 def _link(name: str) -> list[str]:

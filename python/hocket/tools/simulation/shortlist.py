@@ -53,14 +53,14 @@ def chosen(considered: Considered, cluster: Cluster, profile: Profile, tasks: Ta
     Where a tuning corrects predictions, measurements count, and nothing is simulated. `tasks`: where simulations run; default: in
     this process.
     """
-    simple = _simple(considered)
-    plans = _near(considered, simple)
+    plain = simple(considered)
+    plans = _near(considered, plain)
     measured = considered.question.correction is not None
     simulated = [] if measured else _simulated(plans, cluster, profile, tasks or Here())
     best = plans[0]
     if simulated:
         fastest = min(range(len(simulated)), key=lambda at: round(simulated[at], 6))
-        least = FASTER if simulated[0] <= simulated[plans.index(simple)] else 1.0
+        least = FASTER if simulated[0] <= simulated[plans.index(plain)] else 1.0
         if simulated[fastest] < least * simulated[0]:
             best = plans[fastest]
     by_label = {plan.label: step_s for plan, step_s in zip(plans, simulated, strict=False)}
@@ -107,18 +107,18 @@ def with_sensitivity(plan: Plan, considered: Considered) -> Plan:
     return msgspec.structs.replace(plan, evidence=evidence, reason=plan.reason + _said(found))
 
 
-def _simple(considered: Considered) -> Plan:
+def simple(considered: Considered) -> Plan:
     """Return the best plan with one all-reduce for all buckets, or with one route where no bucket is reduced: all travel as
     rows."""
-    simple = [each for each in considered.uniform if isinstance(each.buckets[0].route, AllReduce)]
-    return min(simple or considered.uniform, key=lambda each: round(each.predicted_step_s, 6))
+    reduced = [each for each in considered.uniform if isinstance(each.buckets[0].route, AllReduce)]
+    return min(reduced or considered.uniform, key=lambda each: round(each.predicted_step_s, 6))
 
 
-def _near(considered: Considered, simple: Plan) -> list[Plan]:
+def _near(considered: Considered, plain: Plan) -> list[Plan]:
     """Return the best plan, the simple one, and those that are predicted to be nearly as fast as the best."""
     best = considered.best
     near = [each for each in considered.fastest if each.predicted_step_s <= WITHIN * best.predicted_step_s]
-    first = [best] if best == simple else [best, simple]
+    first = [best] if best == plain else [best, plain]
     others = _different(considered.fastest, OTHERS_WITHIN * best.predicted_step_s)
     found = {each.buckets: each for each in first}
     for each in (*others[:OTHERS_MAX], *near):

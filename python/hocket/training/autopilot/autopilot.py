@@ -20,12 +20,12 @@ from hocket.job.store.store import Store
 from hocket.measure.budget import Budget
 from hocket.measure.quick import HOSTS_MAX, TAG, Look, Pauses
 from hocket.policy.epoch import Epoch, Epochs
-from hocket.training.autopilot.connections import Connections
 from hocket.training.autopilot.coordinator import FIRST_S, Coordinator
 from hocket.training.autopilot.knowledge import Knowledge
 from hocket.training.autopilot.meeting import Order, Report
 from hocket.training.autopilot.plans import Plans
 from hocket.training.autopilot.stopwatch import Stopwatch
+from hocket.training.autopilot.traffic import Connections
 from hocket.training.beside.beside import PATIENCE_S, Beside, Duty
 from hocket.training.memory.buckets import CompiledBucket
 
@@ -82,7 +82,7 @@ class Autopilot(Duty):
         self._prefix = f"autopilot/{beside.name}"
         self._tag = TAG - 1 - (number if among is None else among.epoch)
         self._stepped, self._looking = threading.Event(), threading.Event()
-        self._connections = Connections(engine)
+        self._connections = Connections(engine, job.hosts)
         self._budget = Budget(time.monotonic())
         self._prepared = ""
         self._refused: tuple[str, str] | None = None

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from hocket.errors import UsageError
 from hocket.policy.policy import Value
-from hocket.refusals import CLIPPING, SERVERS, refused
+from hocket.refusals import CLIPPING, NO_MEANS, OWNERS, SERVERS, SHARES, TURNS, refused
 from hocket.training.checkpoint.saved import SavedSession
 from hocket.training.memory import buckets as bucket_memory
+from hocket.training.memory.buckets import LoadedBucket
 from hocket.training.step import saving
 from hocket.training.step.companion import Companion
 from hocket.training.step.joinable import check_joinable
 from hocket.training.step.place import Place
 from hocket.training.step.step import Step
+from hocket.training.step.weighted import Weighted
 
 
 class ReducingSession(Step):
@@ -48,6 +50,29 @@ class ReducingSession(Step):
         local = self.updates.local
         if weight is not None and local is not None and local.weighing is not None:
             local.weighing.logged(weight)
+
+    def weigh(self, scale: Callable[[LoadedBucket, float], None]) -> Weighted | None:
+        """Let each rank's gradients count by its samples; return what is to be told of batches. None: they count as they are, since
+        ranks step apart. `scale` multiplies a bucket's means. UsageError: that is not possible here."""
+        if self.accumulation.weighted is None:
+            local = self.updates.local
+            if local is not None and local.weighing is not None:
+                return None
+            self._check_weighs()
+            self.accumulation.weighted = Weighted(scale)
+        return self.accumulation.weighted
+
+    def _check_weighs(self) -> None:
+        """Raise UsageError if ranks' gradients cannot count by their samples."""
+        if self.delays is not None:
+            raise refused(SHARES, TURNS)
+        if self.source.served is not None:
+            raise refused(SHARES, SERVERS)
+        policy = next((each for each in self.source.policies if each.contract != "mean"), None)
+        if policy is not None:
+            raise refused(SHARES, NO_MEANS, policy=type(policy).__name__, contract=f"`{policy.contract}`")
+        if self.owners and self.job.elastic:
+            raise refused(SHARES, OWNERS)
 
     def agreed(self) -> Mapping[str, Value]:
         return self.source.agreed()
@@ -142,6 +167,8 @@ class ReducingSession(Step):
         self.updates.close()
         self.updates.clear()
         self._take(place)
+        # Loading may fail, and this be called again.
+        self.agreement.together = together
         self.commit.begin(self)
         self.loading.load()
         self.agreement.together = together.among(

@@ -276,6 +276,9 @@ class Step:
         own, mean = self.buckets[turn.arena], self.updates.means.of[turn.arena][turn.slot]
         received(self.framework.device, [mean.memory])
         self.companion.reduced(mean)
+        if self.accumulation.weighted is not None:
+            members = self.place.job.members
+            self.accumulation.weighted.arrived(mean, [members[rank] for rank in self.commit.ranks()])
         unmade = self.updates.unmade.taken(turn).intersection(own.names)
         if self.delays is not None:
             self.delays.given(turn, mean)
