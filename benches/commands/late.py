@@ -17,7 +17,7 @@ def command(*, rows: tuple[str, ...], output: Path | None, as_json: bool) -> Non
     """How near plans come to the least time of an all-reduce one of whose ranks comes late.
 
     Rows HOSTS-LATE, late by so many times of a ring, run on the testbed beside the ring and Gloo; simulated-... do not, and need no
-    root.
+    root. Row shares trains ranks of unequal speed, with equal batches and with shares of them.
 
     Example: python -m benches late --row 4-0.5
     """

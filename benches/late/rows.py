@@ -11,8 +11,10 @@ from pathlib import Path
 
 from benches.emulated import in_emulation
 from benches.late.cases import COMPUTED_S, Case
+from benches.late.shares_rank import BATCH, SAMPLE_S, SPEEDS
 from benches.row import Row
 from hocket.artefacts import files
+from hocket.artefacts.cluster import Cluster, Host
 from hocket.artefacts.plan import Plan
 from hocket.planning.late import late_of
 from hocket.planning.search import considered
@@ -26,6 +28,8 @@ LATE = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0)
 TURNS = 3
 NEAR = 1.05
 """Target: time over the bound (issue 42)."""
+SAME = 1e-6
+"""Target: relative difference of a gradient."""
 
 
 def planned(case: Case) -> Plan:
@@ -70,12 +74,33 @@ def measured(case: Case) -> Iterator[Row]:
         )
 
 
+def shared() -> Iterator[Row]:
+    """Steps of ranks of unequal speed over the ideal, in which all are done at once; and the mean beside one process."""
+    names = [f"h{at}" for at in range(len(SPEEDS))]
+    cluster = Cluster(hosts=tuple(Host(name=name, bandwidth_bit_per_s=10 * BIT_PER_S) for name in names))
+    found = in_emulation(cluster, names, [sys.executable, "-m", "benches.late.shares_rank"])
+    ideal_s = BATCH * len(SPEEDS) * SAMPLE_S / sum(SPEEDS)
+    for kind, what in (
+        ("even", "equal batches"),
+        ("shares", "shares given"),
+        ("measured", "shares measured"),
+    ):
+        target = None if kind == "even" else NEAR
+        yield Row(
+            name="shares",
+            what=f"{what}: step over the ideal",
+            value=found["steps_s"][kind] / ideal_s,
+            target=target,
+        )
+    yield Row(name="shares", what="gradient off one process's", value=found["differs"], target=SAME)
+
+
 def _name(case: Case) -> str:
     return f"p = {case.world}, late by {case.of_ring:g} rings"
 
 
 def _rows() -> dict[str, Callable[[], Iterator[Row]]]:
-    rows: dict[str, Callable[[], Iterator[Row]]] = {}
+    rows: dict[str, Callable[[], Iterator[Row]]] = {"shares": shared}
     for world in (4, 8):
         for of_ring in LATE:
             name = f"{world}-{of_ring:g}"

@@ -23,6 +23,9 @@ def test_a_profile_says_how_the_model_learns(tmp_path: Path) -> None:
     assert ended.outcome.code == 0, ended.output
     profile = files.read(path, Profile)
     assert (profile.batch, profile.accumulation) == (1, 1)
+    # What shares of batches, and plans for a rank that comes last, are made from.
+    assert [each.batch for each in profile.ranks] == [1] * profile.world
+    assert sum(each.step_s for each in profile.ranks) == pytest.approx(profile.step_s * profile.world)
     learning = profile.learning
     assert learning is not None
     assert (learning.optimizer, learning.adaptive, learning.ranks) == ("SGD", False, 4)
