@@ -9,6 +9,7 @@ CONSTRAINTS := -c constraints.txt
 CLIENTS := $(VENV)/clients
 FRAMEWORKS := $(VENV)/frameworks
 RAY := $(VENV)/ray
+VULKAN := $(VENV)/vulkan
 TORCHFT := $(VENV)/torchft
 RUST := $(shell find crates -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
 export CARGO_TERM_COLOR ?= auto
@@ -23,14 +24,14 @@ DOC_TEST := timeout $(RUST_LIMIT_S) cargo test --profile bench --doc -p hocket-k
 LOOM := RUSTFLAGS="--cfg loom" timeout $(RUST_LIMIT_S) cargo test --release --target-dir target/loom -p hocket-sync --lib loom
 PYTEST := $(BIN)/python -m pytest
 PARALLEL := $(PYTEST) -n $(WORKERS) --dist loadscope --durations=20 --durations-min=3
-ALL_TESTS := --ignore=tests/torch_suite --ignore=tests/clients --ignore=tests/frameworks --ignore=tests/ray tests
+ALL_TESTS := --ignore=tests/torch_suite --ignore=tests/clients --ignore=tests/frameworks --ignore=tests/ray --ignore=tests/vulkan tests
 PYTHON_CODE := python tests examples benches scripts
 PURE_CRATES := ids network program protocol trace dlc order schedule simulate sync
 PURE_TESTS := analysis formats planning programs simulation tidy
 
 SWITCH := python/hocket/tools/testbed/hocket-switch
 
-.PHONY: help setup base switch demo wheel check-wheel test quick replay test-clients test-gpu test-frameworks test-fabric test-ray test-torch check check-rust rust-is-built check-python docs fmt bench bench-elastic bless fuzz exactly-once meetings elastic churn clean
+.PHONY: help setup base switch demo wheel check-wheel test quick replay test-clients test-gpu test-frameworks test-fabric test-ray test-torch test-vulkan check check-rust rust-is-built check-python docs fmt bench bench-elastic bless fuzz exactly-once meetings elastic churn clean
 
 help: ## list the verbs
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -80,6 +81,10 @@ test-fabric: base ## libfabric: mirrored structures, links over three providers,
 test-ray: $(STAMPS)/ray ## training and sweeps on a local Ray cluster of several node processes, in an environment of its own
 	$(RAY)/bin/python -m pytest --durations=10 tests/ray
 	$(RAY)/bin/python -m pytest --doctest-modules python/hocket/ray
+
+test-vulkan: $(STAMPS)/vulkan ## training on a device of somebody else's, Mesa's lavapipe, in an environment of its own
+	scripts/system-packages vulkan
+	$(VULKAN)/bin/python -m pytest --durations=5 tests/vulkan
 
 test-torch: setup ## PyTorch's own distributed tests for our backend, an hour; writes docs/torch-tests.md
 	$(PIP) install -q $(CONSTRAINTS) expecttest
@@ -201,8 +206,11 @@ builds-clients := setuptools wheel
 packages-frameworks := jax optax tensorflow-cpu keras
 packages-ray := ray
 packages-torchft := torchft-nightly
+# A PyTorch of its own, which that device was built for.
+packages-vulkan := torch torchvulkan
+alone-vulkan := yes
 constraints-torchft := benches/elastic/constraints.txt
-ENVIRONMENTS := clients frameworks ray torchft
+ENVIRONMENTS := clients frameworks ray torchft vulkan
 
 .SECONDEXPANSION:
 $(ENVIRONMENTS:%=$(STAMPS)/%): $(STAMPS)/%: $$(or $$(constraints-$$*),tests/$$*/constraints.txt) $(STAMPS)/development $(STAMPS)/extension
@@ -211,7 +219,7 @@ $(ENVIRONMENTS:%=$(STAMPS)/%): $(STAMPS)/%: $$(or $$(constraints-$$*),tests/$$*/
 	$(BIN)/python -c 'import sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' \
 	  > $$($(VENV)/$*/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/hocket-environment.pth
 	$(if $(builds-$*),$(VENV)/$*/bin/python -m pip --disable-pip-version-check install -q $(CONSTRAINTS) -c $< $(builds-$*))
-	$(VENV)/$*/bin/python -m pip --disable-pip-version-check install -q $(if $(builds-$*),--no-build-isolation) $(CONSTRAINTS) -c $< $(packages-$*)
+	$(VENV)/$*/bin/python -m pip --disable-pip-version-check install -q $(if $(builds-$*),--no-build-isolation) $(if $(alone-$*),,$(CONSTRAINTS)) -c $< $(packages-$*)
 	@touch $@
 
 $(STAMPS)/extension: $(RUST) pyproject.toml scripts/native_stub.py $(STAMPS)/demo

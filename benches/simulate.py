@@ -5,6 +5,7 @@ from __future__ import annotations
 import resource
 import time
 from collections.abc import Callable
+from itertools import pairwise
 
 import msgspec
 from msgspec import Struct
@@ -16,7 +17,7 @@ from hocket.artefacts.profile import Gradient, Profile
 from hocket.planning.buckets import buckets, plan_of
 from hocket.tools.simulation import flow
 from hocket.tools.simulation.conditions import Costs
-from hocket.tools.simulation.networks import leaf_spine, neighbours, torus
+from hocket.tools.simulation.networks import leaf_spine, torus
 
 MEBIBYTE = 1 << 20
 SPLITS = 4
@@ -68,7 +69,7 @@ def ring(world: int, *, jitter: float = 0.0) -> Speed:
         links=links,
         path=lambda source, _: ((source,), RING_LATENCY_S + ENDPOINT_S),
     )
-    native = network.native_for(neighbours(world))
+    native = network.native_for([*pairwise(range(world)), (world - 1, 0)])
     program = _native.SimulatedProgram.ring(world, MEBIBYTE // SPLITS, native, ASTRA_COSTS.native())
     title = f"ring all-reduce, 1 MiB, {world:,} ranks" + (f", {jitter:.0%} jitter" if jitter else "")
     told_s = ASTRA_NS[world] * 1e-9 if world in ASTRA_NS and not jitter else None

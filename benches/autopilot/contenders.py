@@ -14,8 +14,8 @@ from hocket.artefacts.gradient import Gradient
 from hocket.artefacts.plan import Evidence, Plan
 from hocket.planning.default import by_hosts, default_plan
 from hocket.training import measurements
-from hocket.training.autopilot.backoff import Backoff
 from hocket.training.autopilot.knowledge import Knowledge
+from hocket.training.autopilot.pilot import Backoff
 from hocket.training.autopilot.traffic import Traffic
 
 BACKENDS = {"gloo": "gloo", "backend": "hocket"}

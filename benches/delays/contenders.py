@@ -26,7 +26,7 @@ from hocket.artefacts.network import Network
 from hocket.artefacts.plan import Bucket, Evidence, Owned, Owner, Part, Plan, Schedule
 from hocket.artefacts.profile import Profile
 from hocket.artefacts.promise import EXACT, ROUNDED, Promise
-from hocket.planning import delays, schedules, search
+from hocket.planning import alone, delays, schedules, search
 from hocket.planning.buckets import with_codec
 from hocket.planning.routes import name
 from hocket.planning.search import Considered
@@ -100,7 +100,7 @@ def contenders(of: Field, promises: dict[str, Promise]) -> list[Contender]:
     ]
     hidden_s = min(simulated_s(plan, of) for plan in hocket)
     for title, promise in promises.items():
-        plans = [each for each in delayed(of, promise) if simulated_s(each, of) < delays.FASTER * hidden_s]
+        plans = [each for each in delayed(of, promise) if simulated_s(each, of) < alone.FASTER * hidden_s]
         if plans:
             found.append(_planned(f"Hocket, {title}", of, plans, synchronous=False))
     return found

@@ -21,9 +21,10 @@ from benches.delays.learner import Learner, plan_of_schedules
 from benches.delays.tasks import Task
 from benches.delays.working import Copy
 from benches.row import Row
+from hocket.artefacts.learning import Learning
 from hocket.artefacts.plan import Due, Schedule, Turn
 from hocket.planning.admission import judged
-from hocket.planning.guard import used
+from hocket.planning.guard import accepted, used
 from hocket.settings import Settings
 from hocket.torch.curvature import largest_curvature
 from hocket.torch.hyperparameters import learning_of
@@ -79,11 +80,22 @@ def guard() -> Iterator[Row]:
         yield from _rows(case)
     yield Row(
         name="guard",
+        what="AdamW, rate 0.002, late by 1 uncorrected, which learns slower: times of 1 that the guard lets it pass",
+        value=float(accepted(judged(LATE, _adamw()))),
+        target=0.0,
+    )
+    yield Row(
+        name="guard",
         what=f"retreats in {BENIGN} runs at rates that late gradients bear",
         value=float(sum(_benign(at).updates is not None for at in range(BENIGN))),
         target=FALSE,
     )
     yield from drifting.rows()
+
+
+def _adamw() -> Learning | None:
+    """Return what is known of AdamW without a curvature."""
+    return learning_of(torch.optim.AdamW([torch.nn.Parameter(torch.ones(1))], lr=0.002))
 
 
 def learned(

@@ -18,7 +18,8 @@ import msgspec
 from benches.delays import cases, speed
 from benches.delays.contenders import PROMISES
 from benches.delays.contest import Planned
-from benches.delays.speed import Result
+from benches.delays.kept import NOTHING, Kept
+from benches.delays.speed import Contest, Result
 from benches.delays.study import KINDS, SYNCHRONOUS, TASKS, Curves, Study, Way, upper_bound
 from benches.row import Row
 from hocket.artefacts.local import Local
@@ -52,32 +53,33 @@ class Timed(NamedTuple):
     iteration_s: float | None = None
 
 
-def learning() -> Iterator[Row]:
-    """Rows of the fastest contender of each kind. Raises PeerError if there are no network namespaces."""
+def learning(kept: Kept = NOTHING) -> Iterator[Row]:
+    """Rows of the fastest contender of each kind; what is kept is not computed again. Raises PeerError if there are no network
+    namespaces."""
     profile = cases.transformer()
-    contests = {coverage: _ways(profile, coverage) for coverage in COVERAGE}
-    for study in _studies():
+    contests = {coverage: _ways(profile, coverage, kept) for coverage in COVERAGE}
+    for study in _studies(kept):
         for coverage, (plain_s, ways) in contests.items():
             where = f"{study.title}, coverage {coverage:g}"
             yield from rows("learning", where, study, ways, Clock(plain_s, COVERAGE[coverage]))
 
 
-def lateness() -> Iterator[Row]:
+def lateness(kept: Kept = NOTHING) -> Iterator[Row]:
     """Rows of hand-made schedules, without a network: what lateness and merging cost, and what own gradients save."""
-    for study in _studies():
+    for study in _studies(kept):
         yield from rows("lateness", study.title, study, HAND_MADE)
 
 
-def alone() -> Iterator[Row]:
+def alone(kept: Kept = NOTHING) -> Iterator[Row]:
     """Rows of steps alone, without a network: what they cost in learning after as many iterations."""
-    for study in _studies():
+    for study in _studies(kept):
         yield from rows("alone", study.title, study, ALONE)
 
 
-def _studies() -> Iterator[Study]:
+def _studies(kept: Kept) -> Iterator[Study]:
     for make, iterations in TASKS:
         task = make()
-        yield from (Study(task, kind, iterations) for kind in KINDS)
+        yield from (Study(task, kind, iterations, kept) for kind in KINDS)
 
 
 def rows(
@@ -125,9 +127,12 @@ def _time(name: str, what: str, own: tuple[float, Curves], base: tuple[Clock, Cu
     )
 
 
-def _ways(profile: Profile, coverage: float) -> tuple[float, dict[str, Timed]]:
+def _ways(profile: Profile, coverage: float, kept: Kept) -> tuple[float, dict[str, Timed]]:
     """Seconds of the best synchronous contender's iteration, and the fastest way of each kind, as measured."""
-    contest = speed.measured(profile, coverage, {**PROMISES, **UNCORRECTED})
+    promises = {**PROMISES, **UNCORRECTED}
+    contest = kept.measured(
+        f"coverage-{coverage:g}", Contest, lambda: speed.measured(profile, coverage, promises)
+    )
     fastest: dict[str, Timed] = {}
     for each in sorted(contest.results, key=lambda each: each.measured_s):
         if each.contender.synchronous:

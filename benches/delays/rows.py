@@ -18,6 +18,7 @@ from benches.delays import (
     solver,
     speed,
     sweep,
+    sweep_alone,
 )
 from benches.row import Row
 
@@ -37,5 +38,6 @@ ROWS: dict[str, Callable[[], Iterator[Row]]] = {
     "drift": drift.drift,
     "joint": joint.joint,
     "sites": sites.sites,
+    "sweep-alone": sweep_alone.rows,
     "overhead": overhead.overhead,
 }

@@ -26,6 +26,7 @@ from hocket.artefacts.profile import Profile
 from hocket.artefacts.promise import ROUNDED, Promise
 from hocket.planning import alone, search
 from hocket.tools.report.quantity import TIMES
+from hocket.tools.simulation import shortlist
 
 SITES, RANKS = 4, 2
 
@@ -98,7 +99,10 @@ def contenders(cluster: Cluster, profile: Profile) -> list[Contender]:
     """Make the contenders, of which the last is the planner's."""
     considered = search.considered(cluster, profile, SITES * RANKS, promise=ROUNDED)
     best = considered.explained(considered.best)
-    chosen = alone.instead_of(best, best, considered.question.graph, profile, PROMISE)
+    simulated_s = shortlist.alone_on(cluster, SITES * RANKS, profile)
+    chosen = alone.instead_of(
+        best, best, considered.question.graph, profile, PROMISE, simulated_s=simulated_s
+    )
     apart: list[Plan] = [localized(best, each) for each in ALONE if each.fragments <= len(best.buckets)]
     return [
         Contender(name="DDP, f16 hook", variants=tuple(Ddp(bucket_mb=each, f16=True) for each in DDP_MB)),

@@ -17,6 +17,7 @@ import torch
 
 from benches.delays import tasks
 from benches.delays.alone import Apart
+from benches.delays.kept import NOTHING, Kept
 from benches.delays.learner import Learner, plan_of_schedules
 from benches.delays.tasks import WORKERS, Task
 from benches.delays.working import Copy
@@ -113,11 +114,12 @@ class Curves:
 
 @dataclass
 class Study:
-    """A task with an optimizer, learned in several ways."""
+    """A task with an optimizer, learned in several ways. `kept`: curves of earlier runs."""
 
     task: Task
     kind: Kind
     iterations: int
+    kept: Kept = NOTHING
     _known: dict[tuple[Way, float, int], tuple[float, ...]] = field(default_factory=dict)
 
     @property
@@ -135,8 +137,15 @@ class Study:
     def _curve(self, way: Way, rate: float, seed: int) -> tuple[float, ...]:
         key = way, rate, seed
         if key not in self._known:
-            self._known[key] = tuple(self._learned(way, rate, seed))
+            named = self._named(way, rate, seed)
+            self._known[key] = self.kept.curve(named, lambda: tuple(self._learned(way, rate, seed)))
         return self._known[key]
+
+    def _named(self, way: Way, rate: float, seed: int) -> str:
+        """Return all that a curve depends on, as text."""
+        groups = [len(each) for each in grouped(self.task.started(seed), way)]
+        schedule = msgspec.json.encode(way.schedule).decode()
+        return f"{self.title}, {self.iterations} iterations, rate {rate:g}, seed {seed}: {groups} {way.each} {schedule}"
 
     def _learned(self, way: Way, rate: float, seed: int) -> list[float]:
         """Return the losses of a training at each evaluation; infinite from where it diverges."""

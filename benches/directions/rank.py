@@ -1,7 +1,7 @@
-"""One rank of `python -m benches directions` and `latency`: one all-reduce by a plan, by the ring and by Gloo, in turns.
+"""One rank of `python -m benches directions`, `late` and `latency`: an all-reduce by a plan, by the ring and by Gloo, in turns.
 
-Started on every host by `rows`; rank 0 writes seconds by contender and turn as JSON. Without a plan, ranks look at their network and
-make the default one, as a job without a file.
+Started on every host by the `rows` of these; rank 0 writes seconds by contender and turn as JSON. Without a plan, ranks look at
+their network and make the default one, as a job without a file.
 """
 
 from __future__ import annotations
@@ -41,6 +41,8 @@ def main() -> None:
     parser.add_argument("--cluster", type=Path)
     parser.add_argument("--bytes", type=int, help="of the all-reduce, without a plan")
     parser.add_argument("--turns", type=int, required=True)
+    parser.add_argument("--late-rank", type=int, help="a rank that begins each turn late")
+    parser.add_argument("--late-s", type=float, default=0.0)
     parser.add_argument("--out", type=Path, required=True)
     asked = parser.parse_args()
     torch.set_num_threads(1)
@@ -59,6 +61,8 @@ def main() -> None:
                 key = f"directions/{turn}/{name}"
                 job.store.gather(key, job.rank, job.world, None, settings.timeout_s)
                 began_s = time.perf_counter()
+                if job.rank == asked.late_rank:
+                    time.sleep(asked.late_s)
                 call()
                 spent_s = time.perf_counter() - began_s
                 everyone = job.store.gather(f"{key}/end", job.rank, job.world, spent_s, settings.timeout_s)

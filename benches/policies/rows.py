@@ -20,6 +20,7 @@ from benches.emulated import hosts, in_emulation
 from benches.policies import adaptive_gloo, tensor_events
 from hocket import extras
 from hocket.artefacts.cluster import Cluster
+from hocket.artefacts.trace import read
 from hocket.settings import Settings
 from hocket.start.processes import ProcessSpec
 from hocket.start.run import launch
@@ -59,8 +60,11 @@ def measure(names: Sequence[str] | None = None) -> Iterator[Row]:
             yield row(name)
 
 
-def train(asked: Training) -> dict[str, Any]:
-    """Run a training; return step times and losses by contender. Raises PeerError with the last words of the rank that failed."""
+def train(asked: Training, trace: Path | None = None) -> dict[str, Any]:
+    """Run a training; return step times and losses by contender. `trace`: directory to write one to.
+
+    Raises PeerError with the last words of the rank that failed.
+    """
     slots = [host.name for host in asked.cluster.hosts for _ in range(host.slots)]
     extras.need("torch", "this benchmark")
     argv = [sys.executable, "-m", "benches.policies.rank", "--contenders", " ".join(asked.contenders)]
@@ -73,7 +77,7 @@ def train(asked: Training) -> dict[str, Any]:
         str(asked.steps),
         *asked.arguments,
     ]
-    result: dict[str, Any] = in_emulation(asked.cluster, slots, argv)
+    result: dict[str, Any] = in_emulation(asked.cluster, slots, argv, trace=trace)
     return result
 
 
@@ -246,8 +250,21 @@ def _priority(name: str) -> Row:
     return _ratio(name, what, asked, ours="priority", theirs="empty,gates=true", target=1.06)
 
 
+def _tensor_work(name: str) -> Row:
+    """Row of how much of the work per gradient backward hides, by the trace."""
+    each = f"{tensor_events.__file__}:RoundEach"
+    asked = Training(
+        cluster=hosts([GIGABIT] * 2), contenders=(each,), model="layers:32:512:256", rounds=1, steps=12
+    )
+    with tempfile.TemporaryDirectory(prefix="hocket-bench-") as directory:
+        train(asked, trace=Path(directory))
+        value = tensor_events.hidden_share(read(Path(directory)))
+    what = "share of two casts of each gradient that runs while backward does"
+    return Row(name=name, what=what, value=value, target=0.9, unit="", met=value >= 0.9, details={})
+
+
 def _tensor_events(name: str) -> Row:
-    """Row of the cost of work per gradient that waits for its bucket, which bounds the saving from running it earlier."""
+    """Row of the cost of work per gradient."""
     each = f"{tensor_events.__file__}:RoundEach"
     alone = f"{each},fusion_bytes=0,first_fusion_bytes=0"
     asked = Training(
@@ -366,6 +383,7 @@ ROWS: dict[str, Callable[[str], Row]] = {
     "adaptive_fusion_gloo": _adaptive_gloo,
     "priority": _priority,
     "tensor_events": _tensor_events,
+    "tensor_work": _tensor_work,
     "partitions": _partitions,
     "ring": _ring,
     "empty": _empty,

@@ -13,11 +13,13 @@ BENCHMARKS = "a library in a benchmark"
 BUFFERS = "equal buffers"
 CLIPPING = "clipping"
 DDP = "DDP over another backend"
+DEVICE = "a model on a device"
 ELASTIC = "elastic jobs"
 EPOCHS = "handlers of timers and members"
 FABRIC = "a fabric"
 GIVEN = "ranks that another system numbers"
 GATES = "gates"
+GRACE = "a grace window in a job that is not elastic"
 GRADIENTS = "functions of gradients in the script"
 HELPERS = "helpers"
 JOIN = "`join`"
@@ -31,10 +33,12 @@ OWNERS = "updates by owners"
 PLAN = "a plan"
 POLICY = "a policy"
 PROFILE = "a profile of the script"
+QUORUM = "a quorum of steps alone"
 REORDER = "HOCKET_REORDER"
 SEARCH = "a search for a plan"
 SECOND = "a second model"
 SERVERS = "parameter servers"
+SHARES = "shares of batches"
 SPARSE = "sparse gradients"
 TLS = "HOCKET_TLS"
 TURNS = "merged or late gradients"
@@ -123,6 +127,14 @@ REFUSED: dict[tuple[str, str], str] = {
         "hint: unset it, and go on from a checkpoint; hk.distribute with all ranks, in a loop of your own, trains on "
         "(docs/elastic.md)"
     ),
+    (ELASTIC, QUORUM): (
+        "local: quorum={quorum}: an exchange of an elastic job stands with as many ranks as the job needs at least\n"
+        "hint: leave it out: `hocket run --elastic MIN:MAX` says how many"
+    ),
+    (GRACE, DEVICE): (
+        "local: grace_s={grace_s}: a thread sends what a late rank has, which is for models in the host's memory yet\n"
+        "hint: `hocket run --elastic MIN:MAX`, whose exchanges stand without late ranks"
+    ),
     (SERVERS, GIVEN): _ALL_TRAIN.format(SERVERS),
     (HELPERS, GIVEN): _ALL_TRAIN.format(HELPERS),
     (
@@ -155,6 +167,30 @@ REFUSED: dict[tuple[str, str], str] = {
         f"{_ALIKE}"
     ),
     (JOIN, NO_MEANS): _NOT_THE_MEAN,
+    (SHARES, TURNS): (
+        "batches: with shares, gradients count by the samples of their step, and here they are summed over steps, or late\n"
+        'hint: leave shares out; ranks that step alone count by hk.Local(weights="samples"), and then take shares'
+    ),
+    (SHARES, SERVERS): (
+        "batches: with shares, the mean is of all ranks' samples, and parameter servers take each worker's gradients as they come\n"
+        "hint: leave shares out: workers with a staleness make steps at their own speed"
+    ),
+    (SHARES, NO_MEANS): (
+        "batches: with shares, the mean is of all ranks' samples, and {policy} promises {contract}\n"
+        "hint: leave shares out, or use a plan"
+    ),
+    (SHARES, JOIN): (
+        "join: hk.batches with shares gives all ranks equally many batches, and counts each in the mean\n"
+        "hint: leave one of them out"
+    ),
+    (SHARES, OWNERS): (
+        "batches: with shares, the mean of those that remain after a loss is brought to their samples, which owners that update "
+        "would not hear of\nhint: leave shares out, or a plan in which all ranks update"
+    ),
+    (ELASTIC, SHARES): (
+        "batches: shares={shares!r} are of the ranks at the start, and an elastic job goes on with others\n"
+        "hint: a dictionary with a share for each host"
+    ),
     (TLS, LIBRARY): _CLEAR,
     (TLS, DDP): _CLEAR,
     (TLS, BENCHMARKS): _CLEAR,

@@ -4,10 +4,11 @@ from itertools import pairwise
 
 import pytest
 
-from benches.delays import cases, contenders, parts
+from benches.delays import cases, contenders, parts, sweep_alone
 from hocket.artefacts.gradient import Gradient
 from hocket.artefacts.plan import Schedule
 from hocket.artefacts.plan_check import findings
+from hocket.artefacts.promise import Promise
 from hocket.planning.cost import predict
 
 
@@ -89,3 +90,10 @@ def test_profiles_are_of_models_as_they_are_named():
     }
     assert sum(elements["transformer"]) == pytest.approx(3.3e6, rel=0.01)
     assert max(elements["vgg"]) >= 0.65 * sum(elements["vgg"])
+
+
+def test_steps_alone_are_chosen_that_are_near_the_best_of_a_sweep():
+    """The closed form would choose exchanges that take longer than it says, or more steps alone than any network needs."""
+    (row,) = sweep_alone.rows((Promise("local", local=20, delay=4),))
+    assert row.met, row
+    assert "over the shortest of 19" in row.what

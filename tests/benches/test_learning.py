@@ -4,15 +4,17 @@ can fail."""
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import msgspec
 import pytest
 import torch
 
-from benches.delays import cases, guarding, tasks
+from benches.delays import cases, guarding, kept, tasks
 from benches.delays.guarding import LATE, UNWATCHED, WATCHED, learned, stability
+from benches.delays.kept import Kept
 from benches.delays.learning import HAND_MADE, Clock, bucket_at, rows
-from benches.delays.study import SYNCHRONOUS, Curves, Kind, Study, Way, grouped, lowest, upper_bound
+from benches.delays.study import SEEDS, SYNCHRONOUS, Curves, Kind, Study, Way, grouped, lowest, upper_bound
 from hocket.artefacts.gradient import Gradient
 from hocket.artefacts.plan import Due, Schedule, Turn
 from hocket.planning.default import by_hosts, default_plan
@@ -93,6 +95,31 @@ def test_the_guards_demonstration_shows_what_it_says() -> None:
     assert watched.later_loss < 1.0
     assert stability(task, RATE, 1) > 1
     assert stability(task, guarding.CASES[0].benign_rate, 1) <= 1
+
+
+def test_a_table_is_gathered_over_several_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Broken: hours of curves would be lost with a run that ends early, or one training's be taken for another's."""
+    kind = Kind("SGD", lambda parameters, rate: torch.optim.SGD(parameters, lr=rate), 0.2, "linear")
+    ways = [SYNCHRONOUS, HAND_MADE["late by 1, uncorrected"].way]
+    computed: list[float] = []
+
+    def study() -> Study:
+        return Study(tasks.bowl(), kind, 20, Kept(tmp_path / "kept"))
+
+    learned_here = Study._learned
+    monkeypatch.setattr(Study, "_learned", lambda *given: computed.append(given[2]) or learned_here(*given))
+    first = [study().at(way, rate) for way in ways for rate in (0.2, 1e6)]
+    assert len(computed) == 4 * len(SEEDS)
+    with (tmp_path / "kept" / "curves.jsonl").open("ab") as file:
+        file.write(b'{"key": "cut o')
+    assert [study().at(way, rate) for way in ways for rate in (0.2, 1e6)] == first
+    assert len(computed) == 4 * len(SEEDS)
+    # It diverges, which is kept, too.
+    assert first[3].last[0] == math.inf
+    monkeypatch.setattr(kept, "code", lambda: "other")
+    study().at(ways[0], 0.2)
+    assert study().at(ways[0], 0.2) == first[0]
+    assert len(computed) == 5 * len(SEEDS)
 
 
 def test_a_schedule_is_learned_with_its_own_rate() -> None:

@@ -19,7 +19,7 @@ from hocket.planning.buckets import buckets, plan_of  # noqa: E402
 from hocket.planning.compile import programs  # noqa: E402
 from hocket.tools.bench.methods.catalogue import METHODS, chosen, plan_of_method  # noqa: E402
 from hocket.tools.bench.methods.request import Point, Run, Trained  # noqa: E402
-from hocket.tools.bench.methods.result import best_rate, row  # noqa: E402
+from hocket.tools.bench.methods.result import best_rate, further, row  # noqa: E402
 
 WORLD = 2
 
@@ -92,8 +92,23 @@ def test_rows_say_what_was_measured() -> None:
     assert (nothing.loss, nothing.rate, nothing.step_s, nothing.at_edge) == (None, None, None, False)
 
 
-def test_what_cannot_run_is_said() -> None:
+def test_a_best_rate_at_an_edge_asks_for_the_next_one() -> None:
+    """Broken: a method would be compared at a rate that the grid forced on it, or the search for one never end."""
+    losses = {0.1: 2.0, 0.2: 1.0, 0.4: 1.5}
+    runs = [trained(rate, 0, loss) for rate, loss in losses.items()]
+    assert further(runs) == ()
+    assert further(runs[:2]) == (pytest.approx(0.4),)
+    assert further(runs[1:]) == (pytest.approx(0.1),)
+    assert further([trained(rate, 0, None) for rate in losses]) == (pytest.approx(0.05),)
+    assert further(runs[:1]) == ()
+    made = row("m", "", 0.4, (0.1, 0.2), runs=runs[2:], first=runs[2:], beyond=(0.8, 0.4))
+    assert not made.at_edge
+    assert made.beyond == (0.4, 0.8)
+
+
+def test_what_cannot_run_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     """Broken: a method would be missing from the table in silence."""
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     methods, left_out = chosen(["ddp", "torchft"])
     assert [each.name for each in methods] == ["ddp"]
     assert left_out[0].startswith("torchft is left out: ")

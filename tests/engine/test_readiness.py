@@ -1,11 +1,16 @@
 """The hook of a gradient as autograd calls it; the counting itself is tested in `crates/executor/src/readiness/tests.rs`."""
 
+import time
+
 import numpy as np
 import pytest
 
-from hocket import _native
+from hocket import Policy, _native
 from hocket.artefacts.plan import Due, Schedule, Turn
 from hocket.errors import PeerError, UsageError
+from hocket.policy.bucketing import Bucket, Gradient
+from hocket.policy.topology import Topology
+from hocket.policy.trace import TraceContext, bucket_program
 from tests.engine.test_completion import ELEMENTS, load, program
 from tests.support.engines import TIMEOUT_S, Job
 
@@ -167,3 +172,57 @@ def test_schedules_that_cannot_be_kept(job):
         schedule = Schedule(turns=((turn,),), delay_max=2)
         with pytest.raises(UsageError, match=said):
             _native.Readiness(engine, [(number, 1, 0)], print, print, print, print, schedule)
+
+
+class RoundsEach(Policy):
+    """Policy that rounds each gradient, then adds up the bucket."""
+
+    contract = "same"
+
+    def on_tensor_ready(self, cx, grad):
+        cx.cast(cx.cast(grad, "f16"), "f32", into=grad)
+        cx.enqueue(grad)
+
+    def on_buffer_ready(self, cx, buffer):
+        cx.all_reduce(buffer, op="mean")
+
+
+def test_a_gradient_is_worked_on_before_the_others_are_there():
+    """Work on gradients would begin when backward has ended, where nothing hides it."""
+    lens = (3, 5)
+    bucket = Bucket(
+        tuple(Gradient(str(at), (each,), "f32", at, at) for at, each in enumerate(lens)), priority=0
+    )
+    policy = RoundsEach()
+    traced = bucket_program(policy, bucket, TraceContext.of(policy, Topology.of(["a", "b"])))
+    assert traced.by_gradient
+    with Job(["a", "b"]) as job:
+        ranks = []
+        for engine in job.engines:
+            memory = engine.allocate(4 * sum(lens))
+            number = engine.load(
+                traced.program, {0: (memory, 0)}, priority=0, label="bucket", gradients=list(lens)
+            )
+            readiness = _native.Readiness(engine, [(number, 2, 0)], *(lambda *_: None,) * 4)
+            views = object(), object()
+            hooks = [readiness.hook([(0, at)], view) for at, view in enumerate(views)]
+            ranks.append((np.frombuffer(memoryview(memory), np.float32), readiness, hooks, views))
+        third = np.float32(1) / 3
+        for step in range(3):
+            for values, *_, hooks, views in ranks:
+                values[:] = third
+                hooks[1](Parameter(views[1]))
+                deadline_s = time.monotonic() + TIMEOUT_S
+                while values[7] != np.float16(third):
+                    assert time.monotonic() < deadline_s, "the gradient that came is not worked on"
+                    time.sleep(1e-3)
+                assert values[:3].tolist() == [third] * 3, "a gradient is worked on before it is there"
+            for values, readiness, hooks, views in ranks:
+                values[:3] = 2 * third
+                if step < 2:
+                    hooks[0](Parameter(views[0]))
+                readiness.finish()
+            for values, readiness, *_ in ranks:
+                readiness.wait(0, TIMEOUT_S)
+                readiness.applied(0)
+                assert values.tolist() == [np.float16(2 * third)] * 3 + [np.float16(third)] * 5

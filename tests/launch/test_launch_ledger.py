@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from hocket.job.store import ledger as ledgers
-from hocket.job.store import values
 from hocket.job.store.frames import FrameError
 from hocket.job.store.ledger import Ledger
 from hocket.job.store.messages import Add, Done, Failed, Gather, Get, Hello, Leave, Ping, Set
@@ -281,7 +280,7 @@ def test_ping_gives_the_clock():
 @pytest.mark.parametrize(("limit", "at"), [("KEYS_MAX", 2), ("STORED_BYTES_MAX", 25)])
 def test_the_store_is_bounded_and_says_which_limit(monkeypatch, limit, at):
     """A loop that sets keys would eat the launcher's memory."""
-    monkeypatch.setattr(values, limit, at)
+    monkeypatch.setattr(ledgers, limit, at)
     room = Room(1)
     value = Raw(b'"0123456789"')
     assert room.ask(0, Set(key="a", value=value)) == {0: None}

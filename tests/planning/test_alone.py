@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 import pytest
 
+from hocket.artefacts.learning import learning_of
 from hocket.artefacts.local import Local, every, localized
-from hocket.artefacts.plan import Begun, Due, Outer, Plan, Schedule, Turn
+from hocket.artefacts.plan import Begun, Due, Outer, Plan, Schedule, Traced, Turn
 from hocket.artefacts.plan_check import check, findings
 from hocket.artefacts.promise import Promise
 from hocket.errors import ArtefactError
 from hocket.planning import alone, delays, schedules
+from hocket.planning.traced import has_policies
 from tests.planning.test_delays import planned
 
 SLOW_S = 0.03
@@ -39,6 +43,50 @@ def test_steps_go_on_under_an_exchange_where_the_promise_lets_them() -> None:
     _, goes_on = planned(SLOW_S, Promise("local", local=60, delay=30))
     assert waits.schedule.delay_max == 0 < goes_on.schedule.delay_max
     assert goes_on.predicted_step_s < waits.predicted_step_s
+
+
+def test_progress_is_shortened_where_the_promise_lets_policies_round() -> None:
+    """Broken: ranks would step alone for longer than need be, or by a policy that nobody allowed."""
+    _, whole = planned(SLOW_S, Promise("local", local=500))
+    _, other = planned(SLOW_S, Promise("local", local=500, loss="any"))
+    _, short = planned(SLOW_S, Promise("local", local=200, loss="any"))
+    _, sparse = planned(SLOW_S, Promise("local", local=32, loss="any"))
+    assert 200 < every(whole.schedule) < 500
+    # Four bits would not halve that: nothing is rounded for so little.
+    assert other.schedule == whole.schedule
+    assert not has_policies(whole)
+    assert not has_policies(other)
+    assert [
+        {each.route.policy for each in plan.buckets if isinstance(each.route, Traced)}
+        for plan in (short, sparse)
+    ] == [
+        {"int4"},
+        {"top_k"},
+    ]
+    assert "by the policy int4" in short.reason
+    assert short.predicted_step_s <= (1 + alone.WAITS) * SLOW_S
+    for plan in (short, sparse):
+        check(plan)
+        assert plan.promise == "lossy"
+
+
+def test_the_progress_that_pays_is_said() -> None:
+    """Broken: what is not known of learning would pass as known."""
+    promise = Promise("local", local=500)
+    plain, unknown = planned(SLOW_S, promise)
+    found = re.search(
+        r"more than (0\.\d\d) of a synchronous one's progress, which is not known beforehand", unknown.reason
+    )
+    assert found is not None
+    # Gates hide some of the synchronous plan's communication.
+    worth = float(found[1])
+    assert unknown.predicted_step_s / plain.predicted_step_s <= worth < 0.5
+    learning = learning_of("sgd,rate=0.1,noise_scale=2")
+    _, known = planned(SLOW_S, promise, msgspec.structs.replace(learning, ranks=4))
+    assert "it makes 0.50 at least" in known.reason
+    assert "pays in any case, as long as ranks do not drift apart" in known.reason
+    _, noisy = planned(0.2, promise, msgspec.structs.replace(learning, ranks=4, noise_scale=1e6))
+    assert "it makes 0.25 at least, what a rank learns by itself: the guard judges" in noisy.reason
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from hocket.artefacts.profile import Gradient, Profile
 from hocket.artefacts.promise import EXACT, ROUNDED, Promise
 from hocket.artefacts.schedule_check import divided
 from hocket.errors import UsageError
-from hocket.planning import admission, delays, schedules, search
+from hocket.planning import admission, alone, delays, schedules, search
 from hocket.planning.cost import predict_on
 from hocket.planning.guard import stability_limit
 from hocket.planning.reason import seconds
@@ -87,7 +87,7 @@ def planned(
 def test_iterations_get_shorter_as_far_as_the_promise_goes(promise: Promise, merge: int, delay: int) -> None:
     """Broken: users would be refused a gain that they allowed, or get gradients that are later than they allowed."""
     plain, plan = planned(0.15, promise)
-    assert plan.predicted_step_s < delays.FASTER * plain.predicted_step_s
+    assert plan.predicted_step_s < alone.FASTER * plain.predicted_step_s
     assert plan.promise == promise.word
     assert plan.schedule.delay_max <= delay
     assert 1 <= schedules.merge_of(plan.schedule) <= merge
@@ -117,9 +117,9 @@ def test_late_gradients_are_compared_with_the_best_synchronous_iteration(compute
     _, merged = planned(compute_s, Promise("merged"))
     # Nothing is merged: what is left is the best synchronous plan.
     assert merged.schedule == Schedule(overlap="gates")
-    assert merged.predicted_step_s <= delays.FASTER * plain.predicted_step_s
+    assert merged.predicted_step_s <= alone.FASTER * plain.predicted_step_s
     assert plan.schedule.turns
-    assert plan.predicted_step_s <= delays.FASTER * merged.predicted_step_s
+    assert plan.predicted_step_s <= alone.FASTER * merged.predicted_step_s
     assert f"instead of {seconds(merged.predicted_step_s)}" in plan.reason
     assert plan.buckets == plain.buckets
 
@@ -130,7 +130,7 @@ def test_a_plan_whose_gates_hide_as_much_has_gates_and_nothing_late() -> None:
     plain, plan = planned(0.23, promise, sizes=LATER_LARGER)
     assert plan.schedule == Schedule(overlap="gates")
     assert plan.promise == plain.promise
-    assert plan.predicted_step_s <= delays.FASTER * plain.predicted_step_s
+    assert plan.predicted_step_s <= alone.FASTER * plain.predicted_step_s
     assert [each.priority for each in plan.buckets] == [4, 3, 2, 1, 0]
     assert plan.label.endswith("at gates")
     assert "At gates" in plan.reason

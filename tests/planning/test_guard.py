@@ -110,6 +110,25 @@ def test_an_unknown_curvature_is_reported_as_unknown():
     assert used(stability) == 0.0
 
 
+def test_late_adam_of_unknown_stability_is_refused():
+    """Broken: AdamW would learn slower by late gradients, with nothing that shows it while it trains."""
+
+    def stability(turns, *, walks, curvature=None):
+        found = checks(None, turns, "one", rate=0.001, momentum=0.9, curvature=curvature, walks=walks)
+        assert accepted(found) == (found[-1].passed is not False)
+        return found[-1]
+
+    refused = stability(DELAYED, walks=False)
+    assert refused.passed is False
+    assert described(refused) == "stability: limit 0.05, unknown, and so refused"
+    # The sentinel sees late SGD that diverges; own gradients stand for what is late; a known curvature decides.
+    for turns, walks in ((DELAYED, True), (DELAYED._replace(own_first=True), False)):
+        assert stability(turns, walks=walks).passed is None
+    assert stability(SYNCHRONOUS, walks=False).passed is True
+    assert stability(DELAYED, walks=False, curvature=10.0).passed is True
+    assert stability(DELAYED, walks=False, curvature=100.0).passed is False
+
+
 def test_risk_orders_schedules_by_what_they_leave_of_the_stable_range():
     """A training that goes wrong would retreat to a schedule that is no safer."""
     merged = Turns(2, ((0, 1, 1),))

@@ -10,10 +10,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from hocket.artefacts import files as artefacts
-from hocket.artefacts.cluster import Cluster, Rack
+from hocket.artefacts.cluster import Cluster, Host, Rack
 from hocket.artefacts.plan import AllReduce, Plan, Rule
 from hocket.artefacts.plan_check import check
-from hocket.artefacts.profile import Profile
+from hocket.artefacts.profile import Profile, RankStep
 from hocket.artefacts.promise import ROUNDED
 from hocket.cli.plan import command
 from hocket.errors import ArtefactError, UsageError
@@ -166,3 +166,35 @@ def test_late_gradients_at_a_rate_that_is_too_high_are_refused(files: Path) -> N
     wrong = call(files, *allowed, "--learning", "sgd")
     assert isinstance(wrong.exception, UsageError)
     assert "rate=… is missing" in str(wrong.exception)
+
+
+def test_a_rank_that_computes_longer(tmp_path: Path) -> None:
+    """Broken: nobody would hear that batches can be shared by speed; or the others would idle until the slow rank comes."""
+    steps_s = [0.07, 0.07, 0.07, 0.21]
+    longer = sum(steps_s) / 4 / 0.07
+    plain = model(gradients=4, elements=1_000_000)
+    profile = msgspec.structs.replace(
+        plain,
+        forward_s=plain.forward_s * longer,
+        backward_s=plain.backward_s * longer,
+        step_s=plain.step_s * longer,
+        gradients=tuple(
+            msgspec.structs.replace(each, ready_s=each.ready_s * longer) for each in plain.gradients
+        ),
+        ranks=tuple(RankStep(step_s=each, batch=32) for each in steps_s),
+    )
+    hosts = tuple(Host(name=f"h{rank}", bandwidth_bit_per_s=1e9) for rank in range(4))
+    artefacts.write(tmp_path / "cluster.toml", Cluster(hosts=hosts))
+    artefacts.write(tmp_path / "profile.json", profile)
+    result = call(tmp_path, "-o", str(tmp_path / "plan.json"))
+    assert result.exit_code == 0, result.output
+    text = " ".join(result.output.split())
+    assert "shares=[1, 1, 1, 0.33]), with batches of 39, 39, 38, 12 samples" in text
+    assert "Rank 3 ends its backward 120.0 ms after all others" in text
+    plan = artefacts.read(tmp_path / "plan.json", Plan)
+    check(plan, profile.gradients)
+    assert {each.route.algorithm for each in plan.buckets if isinstance(each.route, AllReduce)} == {
+        "collect_spread"
+    }
+    simulated = {each.label: each.simulated_step_s for each in plan.evidence.candidates}
+    assert simulated[plan.label] == min(each for each in simulated.values() if each is not None)

@@ -1,11 +1,13 @@
 """Policies in jobs of real processes: what they train, when epochs begin, and what happens when handlers misbehave."""
 
+import dataclasses
 import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from hocket.artefacts.trace import Kind, read
 from hocket.settings import Settings
 from tests.support import ranks, warm
 from tests.support.commands import completed
@@ -194,3 +196,27 @@ def test_run_with_a_policy(tmp_path):
     ended = hocket("run", "-n", "2", "--policy", "nothing", "examples/train_digits.py")
     assert ended.returncode != 0
     assert "there is no policy `nothing`" in ended.stderr + ended.stdout
+
+
+def test_gradients_are_worked_on_while_backward_goes_on(tmp_path):
+    """Broken: work on a gradient would wait for its bucket, or be done before the gradient is there, or twice."""
+    settings = dataclasses.replace(SETTINGS, trace=str(tmp_path / "trace"), autopilot=False)
+    ended = ranks.run(f"{SCRIPTS}:early", 2, tmp_path, settings=settings)
+    assert ended.outcome.code == 0, ended.output
+    (one, first), (other, second) = ended.returned
+    assert one == other
+    for mean, *own in zip(one, first, second, strict=True):
+        rounded = [np.array(each, np.float32).astype(np.float16).astype(np.float32) for each in own]
+        assert np.allclose(mean, (rounded[0] + rounded[1]) / 2, rtol=1e-6, atol=0)
+    trace = read(tmp_path / "trace")
+    before = 0
+    for rank in range(2):
+        records = trace.rank_records(rank).records
+        asked_ns = {
+            (each["program"], each["instance"]): each["ready_ns"]
+            for each in records[records["kind"] == Kind.INSTANCE]
+        }
+        casts = records[records["kind"] == Kind.CAST]
+        assert len(casts) % (2 * 4 * 4) == 0, "two casts of each of four gradients in each of four steps"
+        before += sum(each["end_ns"] < asked_ns[each["program"], each["instance"]] for each in casts)
+    assert before > 0, "all work on gradients waits for the whole bucket"

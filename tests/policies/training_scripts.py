@@ -232,3 +232,47 @@ def statistics():
     return {
         key: value if isinstance(value, list) else float(np.float64(value)) for key, value in seen.items()
     }
+
+
+class RoundsEach(Policy):
+    """Rounds each gradient before it is summed."""
+
+    contract = "same"
+
+    def on_tensor_ready(self, cx, grad):
+        cx.cast(cx.cast(grad, "f16"), "f32", into=grad)
+        cx.enqueue(grad)
+
+    def on_buffer_ready(self, cx, buffer):
+        cx.all_reduce(buffer, op="mean")
+
+
+class Slow(torch.autograd.Function):
+    """Takes its time in backward."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        time.sleep(0.1)
+        return gradient
+
+
+def early(steps="4"):
+    """Return the gradients of the last step, and those of this rank alone."""
+    torch.manual_seed(0)
+    first, last = nn.Linear(12, 40), nn.Linear(40, 3)
+    network = nn.Sequential(first, last)
+    network, optimizer = hk.distribute(
+        network, torch.optim.SGD(network.parameters(), lr=0.0), policy=RoundsEach()
+    )
+    inputs = torch.full((8, 12), 0.1 * (RANK + 1))
+    for _ in range(int(steps)):
+        optimizer.zero_grad()
+        last(Slow.apply(first(inputs))).square().sum().backward()
+        found = [each.grad.flatten().tolist() for each in (*first.parameters(), *last.parameters())]
+        optimizer.step()
+    own = torch.autograd.grad(last(first(inputs)).square().sum(), [*first.parameters(), *last.parameters()])
+    return found, [each.flatten().tolist() for each in own]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from hocket.tools.report import numbers
+from hocket.tools.report import build, numbers
 from tests.hostile.trace_files import NO_PEER, RECORD, header
 from tests.support import warm
 from tests.support.commands import alone
@@ -155,3 +155,13 @@ def test_a_job_blames_the_rank_that_sleeps(part: str, tmp_path: Path) -> None:
     assert last is not None
     assert (last["rank"], last["part"]) == (1, part)
     assert last["by_s"] > 0.1
+
+
+def test_shares_are_suggested_to_ranks_that_compute_longer(tmp_path: Path) -> None:
+    """Broken: nobody would hear that a slow host can have smaller batches, or do so where its data loader is slow."""
+    for name, slow, expected in (("computes", (0, 20, 40, 1), [1, 1, 0.5]), ("loads", (30, 10, 20, 1), None)):
+        (tmp_path / name).mkdir()
+        directory = trace(tmp_path / name, [(0, 10, 20, 1), (0, 10, 20, 1), slow])
+        shares = json.loads(json.dumps(numbers(directory)["breakdown"], default=_plain))["shares"]
+        assert (shares and shares["shares"]) == expected
+        assert ("shares=[1, 1, 0.5]" in build(directory).read_text()) == (expected is not None)

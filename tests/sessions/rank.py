@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from hocket.settings import Settings
+from hocket.training.assemble.asked import Given
 from hocket.training.assemble.start import elastic_session_of, prepare, session_of
 from hocket.training.loop.loop import Loop
 from hocket.training.memory import buckets as bucket_memory
@@ -62,9 +63,7 @@ class Run:
         framework: Any = self.adapter.framework
         self._gradients = gradients_of(framework.parameters())
         plan = plan_of_scenario(scenario, self._gradients)
-        source = prepare(
-            framework, plan=plan, policy=policy, promise=None, process=process, settings=settings, local=local
-        )
+        source = prepare(framework, Given(plan, policy, local=local), process=process, settings=settings)
         self.session: Any
         self.counted: Callable[[], Sequence[int]] = lambda: range(scenario.world)
         if process.elastic:

@@ -13,14 +13,13 @@ from torch import nn
 
 import hocket.torch as hk
 from hocket.artefacts.plan import Begun, Due, Plan, Schedule, Turn
-from hocket.errors import UsageError
 from hocket.policies.int8 import Int8
 from hocket.policies.power_sgd import PowerSGD
 from hocket.policies.top_k import TopK
 from hocket.policy.policy import Policy
 from hocket.settings import Settings
 from tests.sessions.plans import schedule_of
-from tests.torch.delayed_scripts import here, loss_of, network, plan_for
+from tests.torch.delayed_scripts import Attempts, here, loss_of, network, plan_for
 
 PERIOD = 6
 ITERATIONS = 24
@@ -170,15 +169,7 @@ def taken_up(directory: str, of: str) -> dict[str, list[float]]:
 def refused() -> dict[str, str]:
     """What is said where state cannot be saved or loaded."""
     rank, _ = here()
-    said = {}
-
-    def attempt(name: str, call: Callable[[], object]) -> None:
-        try:
-            call()
-            said[name] = "nothing"
-        except UsageError as error:
-            said[name] = str(error)
-
+    attempt = Attempts()
     model, optimizer = started("end")
     for iteration in range(3):
         step(model, optimizer, iteration)
@@ -200,7 +191,7 @@ def refused() -> dict[str, str]:
     attempt("another schedule", lambda: hk.load_state_dict(model, state))
     plain, _ = begun(TopK())
     attempt("no residuals", lambda: hk.load_state_dict(plain, {**state, "delays": None}))
-    return said
+    return attempt
 
 
 def saved_by_one(flushes: str) -> int:

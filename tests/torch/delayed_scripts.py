@@ -263,20 +263,24 @@ def late() -> tuple[nn.Module, torch.optim.Optimizer]:
     return hk.distribute(model, torch.optim.SGD(model.parameters(), lr=0.01), plan=late_plan(model))
 
 
+class Attempts(dict[str, str]):
+    """What is said of calls, by name."""
+
+    def __call__(self, name: str, call: Callable[[], object]) -> None:
+        try:
+            call()
+            self[name] = "nothing"
+        except (ArtefactError, UsageError) as error:
+            self[name] = str(error)
+
+
 def refused() -> dict[str, str]:
     rank, _ = here()
-    said = {}
+    attempt = Attempts()
 
     def one(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         optimizer.zero_grad()
         loss_of(model, 0, rank).backward()
-
-    def attempt(name: str, call: Callable[[], object]) -> None:
-        try:
-            call()
-            said[name] = "nothing"
-        except UsageError as error:
-            said[name] = str(error)
 
     model, optimizer = late()
     one(model, optimizer)
@@ -300,21 +304,13 @@ def refused() -> dict[str, str]:
     attempt("scaler", lambda: scaler.step(optimizer))
     optimizer.step()
     attempt("join", lambda: hk.join(model))
-    return said | refused_at_the_start()
+    return attempt | refused_at_the_start()
 
 
 def refused_at_the_start() -> dict[str, str]:
     """The same of optimizers, policies and wrappers that late gradients do not go with."""
     rank, _ = here()
-    said = {}
-
-    def attempt(name: str, call: Callable[[], object]) -> None:
-        try:
-            call()
-            said[name] = "nothing"
-        except (ArtefactError, UsageError) as error:
-            said[name] = str(error)
-
+    attempt = Attempts()
     model = network()
     names = [name for name, _ in model.named_parameters()]
     plan = late_plan(model)
@@ -333,7 +329,7 @@ def refused_at_the_start() -> dict[str, str]:
     attempt("a policy", lambda: check_runs(routed, gradients_of(Torch(model, optimizer).parameters())))
     os.environ["HOCKET_PROMISE"] = "delayed"
     attempt("DDP's hook", lambda: hk.ddp_hook(TopK()))
-    return said
+    return attempt
 
 
 def not_flushed() -> None:

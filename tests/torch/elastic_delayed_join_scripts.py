@@ -14,9 +14,6 @@ import torch
 import hocket.torch as hk
 from hocket.artefacts.plan import Plan
 from hocket.planning.walk import rate_factor
-from hocket.torch.distribute import distributed_of
-from hocket.training.elastic.commit import Members
-from hocket.training.step.reducing import ReducingSession
 from tests.torch.delayed_scripts import plan_for
 from tests.torch.elastic_delayed_scripts import (
     FLAG,
@@ -27,7 +24,7 @@ from tests.torch.elastic_delayed_scripts import (
     replayed_own,
 )
 from tests.torch.elastic_delayed_scripts import made_double as made_layers
-from tests.torch.elastic_scripts import MOMENTUM, RATE, digest_of
+from tests.torch.elastic_scripts import MOMENTUM, RATE, digest_of, elastic_of
 
 
 def made() -> tuple[torch.nn.Module, torch.optim.Optimizer]:
@@ -86,10 +83,7 @@ def trained(directory: Path, name: str, schedule: str) -> None:
         name += f"-{os.environ['HOCKET_RANK']}"
         plan = plan_for(model, SCHEDULES[schedule], groups_of(model))
     model, optimizer = hk.distribute(model, optimizer, plan=plan)
-    session = distributed_of(model).session
-    assert isinstance(session, ReducingSession)
-    commit = session.commit
-    assert isinstance(commit, Members)
+    session, commit = elastic_of(model)
     applied = noted_updates(session)
     with (directory / f"{name}.steps").open("w", buffering=1) as steps:
 

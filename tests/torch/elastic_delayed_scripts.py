@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -17,12 +16,21 @@ import hocket.torch as hk
 from hocket._native import LiveTurn
 from hocket.artefacts.plan import Begun, Due, Schedule, Turn
 from hocket.planning.walk import rate_factor
-from hocket.torch.distribute import distributed_of
-from hocket.training.elastic.commit import Members
 from hocket.training.step.reducing import ReducingSession
 from tests.sessions.plans import schedule_of
 from tests.torch.delayed_scripts import plan_for
-from tests.torch.elastic_scripts import BATCH, MOMENTUM, RATE, WIDTH, Fate, die_inside, digest_of, made
+from tests.torch.elastic_scripts import (
+    BATCH,
+    MOMENTUM,
+    RATE,
+    WIDTH,
+    Fate,
+    die_inside,
+    digest_of,
+    elastic_of,
+    keep,
+    made,
+)
 
 STEPS = 14
 FLUSHED = STEPS
@@ -241,10 +249,7 @@ def trained(directory: Path, name: str, victims: list[str], *, saves_at: int | N
     model, optimizer = made_double()
     plan = plan_for(model, SCHEDULES[name], groups_of(model))
     model, optimizer = hk.distribute(model, optimizer, plan=plan)
-    session = distributed_of(model).session
-    assert isinstance(session, ReducingSession)
-    commit = session.commit
-    assert isinstance(commit, Members)
+    session, commit = elastic_of(model)
     fate = Fate(rank, victims)
     die_inside(fate.at)
     model[2].weight.register_hook(lambda _: fate.at("backward"))
@@ -290,9 +295,7 @@ def trained(directory: Path, name: str, victims: list[str], *, saves_at: int | N
         applied.append(each)
         note()
     assert session.updates.counts == (STEPS, STEPS)
-    if directory.exists():
-        torch.save([each.detach() for each in model.parameters()], directory / f"{rank}.pt")
-        (directory / f"{rank}.json").write_text(json.dumps(records))
+    keep(directory, [each.detach() for each in model.parameters()], records)
 
 
 if __name__ == "__main__":

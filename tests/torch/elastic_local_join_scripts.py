@@ -14,13 +14,10 @@ import torch
 import hocket.torch as hk
 from hocket.artefacts.local import every
 from hocket.artefacts.plan import Schedule
-from hocket.torch.distribute import distributed_of
-from hocket.training.elastic.commit import Members
-from hocket.training.step.reducing import ReducingSession
 from tests.torch.delayed_scripts import plan_for
 from tests.torch.elastic_delayed_join_scripts import learned, made
 from tests.torch.elastic_delayed_scripts import FLAG, groups_of, loss_of
-from tests.torch.elastic_scripts import digest_of
+from tests.torch.elastic_scripts import digest_of, elastic_of
 
 LOCALS = {
     "average": hk.Local(every=3),
@@ -81,10 +78,7 @@ def trained(directory: Path, name: str, kind: str) -> None:
         name += f"-{os.environ['HOCKET_RANK']}"
         plan = plan_for(model, Schedule(), groups_of(model))
     model, optimizer = hk.distribute(model, optimizer, plan=plan, local=local)
-    session = distributed_of(model).session
-    assert isinstance(session, ReducingSession)
-    commit = session.commit
-    assert isinstance(commit, Members)
+    session, commit = elastic_of(model)
     ended = commit.step_ended
     if plan is None:
         torch.save(

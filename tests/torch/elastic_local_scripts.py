@@ -14,10 +14,8 @@ import torch
 
 import hocket.torch as hk
 from hocket.policies import Int8, TopK
-from hocket.torch.distribute import distributed_of
-from hocket.training.elastic.commit import Members
 from tests.torch.delayed_scripts import loss_of, network
-from tests.torch.elastic_scripts import Fate, die_inside
+from tests.torch.elastic_scripts import Fate, die_inside, elastic_of, keep
 from tests.torch.local_scripts import Case, Reference, begun, digest
 from tests.torch.own_first_reference import flat
 
@@ -57,8 +55,7 @@ def trained(directory: Path, name: str, victims: list[str]) -> None:
     """One rank. It notes the members of each exchange, and the anchor."""
     rank = int(os.environ["HOCKET_RANK"])
     model, optimizer = begun(CASES[name])
-    commit = distributed_of(model).session.commit
-    assert isinstance(commit, Members)
+    _, commit = elastic_of(model)
     fate = Fate(rank, victims)
     die_inside(fate.at)
     next(iter(model.parameters())).register_hook(lambda _: fate.at("backward"))
@@ -80,9 +77,7 @@ def trained(directory: Path, name: str, victims: list[str]) -> None:
     fate.step = FLUSHED
     hk.flush(model)
     note()
-    if directory.exists():
-        torch.save([own, flat(model.parameters()).detach()], directory / f"{rank}.pt")
-        (directory / f"{rank}.json").write_text(json.dumps(records))
+    keep(directory, [own, flat(model.parameters()).detach()], records)
 
 
 def learned(directory: Path, name: str, victims: list[str]) -> None:

@@ -12,7 +12,7 @@ import torch
 
 import hocket.torch as hk
 from hocket.torch.distribute import distributed_of
-from tests.torch.elastic_scripts import RATE, WIDTH, Fate, die_inside, digest, made
+from tests.torch.elastic_scripts import RATE, WIDTH, Fate, die_inside, digest, keep, made
 
 SAMPLES, BATCH, EPOCHS = 66, 2, 2
 """As many as are shared without a repetition, whenever the tests' victims die."""
@@ -86,11 +86,8 @@ def trained(directory: Path, accumulated: int, workers: int, victims: list[str])
                 fate.step += 1
             evaluated = hk.batches(model, range(HELD_OUT), 2, name=f"held out {epoch}")
             held_out.append([each.tolist() for each in evaluated])
-    if directory.exists():
-        torch.save([parameter.detach() for parameter in model.parameters()], directory / f"{rank}.pt")
-        (directory / f"{rank}.json").write_text(
-            json.dumps({"steps": records, "told": told, "held out": held_out})
-        )
+    learned = [parameter.detach() for parameter in model.parameters()]
+    keep(directory, learned, {"steps": records, "told": told, "held out": held_out})
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from pathlib import Path
@@ -17,7 +16,7 @@ from hocket.artefacts.plan import AllReduce, Owned, Owner, Plan
 from hocket.planning.buckets import buckets, plan_of
 from hocket.torch.distribute import distributed_of
 from hocket.training.elastic.parts import Programs
-from tests.torch.elastic_scripts import BATCH, STEPS, WIDTH, Fate, die_inside, digest_of, made
+from tests.torch.elastic_scripts import BATCH, STEPS, WIDTH, Fate, die_inside, digest_of, keep, made
 
 OPTIMIZERS: dict[str, Any] = {
     "momentum": lambda groups: torch.optim.SGD(groups, lr=0.05, momentum=0.9, weight_decay=0.01),
@@ -112,10 +111,8 @@ def trained(directory: Path, kind: str, arguments: list[str]) -> None:
         members = distributed_of(model).session.commit.standing.counted
         values = digest_of(each.detach() for each in model.parameters())
         records.append({"members": members, "digest": [values, saved]})
-    if directory.exists():
-        state = state_of(hk.optimizer_state(model))
-        torch.save([[each.detach() for each in model.parameters()], state], directory / f"{rank}.pt")
-        (directory / f"{rank}.json").write_text(json.dumps(records))
+    learned = [each.detach() for each in model.parameters()]
+    keep(directory, [learned, state_of(hk.optimizer_state(model))], records)
 
 
 def at_values(owners: Any, fate: Fate) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import json
 import os
 import sys
 import time
@@ -26,11 +25,8 @@ from hocket.policies.top_k import TopK
 from hocket.policy.control import Control
 from hocket.policy.handles import Buffer
 from hocket.policy.policy import Policy, Value
-from hocket.torch.distribute import distributed_of
 from hocket.training.checkpoint import states
-from hocket.training.elastic.commit import Members
-from hocket.training.step.reducing import ReducingSession
-from tests.torch.elastic_scripts import Fate, die_inside, digest, loss_of, made, values
+from tests.torch.elastic_scripts import Fate, die_inside, digest, elastic_of, keep, loss_of, made, values
 
 STEPS_MIN, STEPS_MAX = 14, 2000
 FURTHER = 5
@@ -92,10 +88,7 @@ def trained(directory: Path, policy: str, victims: list[str]) -> None:
         gradients = [Gradient(name, tuple(each.shape), "f32") for name, each in model.named_parameters()]
         plan = _plan(gradients[::-1], int(os.environ["HOCKET_WORLD"]))
     model, optimizer = hk.distribute(model, optimizer, plan=plan, policy=used)
-    session = distributed_of(model).session
-    assert isinstance(session, ReducingSession)
-    commit = session.commit
-    assert isinstance(commit, Members)
+    session, commit = elastic_of(model)
     die_inside(fate.at)
     model[2].weight.register_hook(lambda _: fate.at("backward"))
     records: list[dict[str, Any]] = []
@@ -122,9 +115,8 @@ def trained(directory: Path, policy: str, victims: list[str]) -> None:
         if until == STEPS_MAX and hk.agreed(model)["epoch"] and fate.step >= STEPS_MIN:
             until = fate.step + FURTHER
         time.sleep(PAUSE_S)
-    torch.save(values(model), directory / f"{rank}.pt")
     seen = used.seen if isinstance(used, Watching) else []
-    (directory / f"{rank}.json").write_text(json.dumps({"records": records, "seen": seen}))
+    keep(directory, values(model), {"records": records, "seen": seen})
 
 
 def replayed(records: list[dict[str, Any]], policy: str) -> list[torch.Tensor]:

@@ -17,10 +17,7 @@ from hocket.artefacts.plan import Plan
 from hocket.planning.buckets import plan_of
 from hocket.planning.default import by_hosts, default_plan
 from hocket.planning.rows import rows_bucket
-from hocket.torch.distribute import distributed_of
-from hocket.training.elastic.commit import Members
-from hocket.training.step.reducing import ReducingSession
-from tests.torch.elastic_scripts import Fate, die_inside, digest_of, values
+from tests.torch.elastic_scripts import Fate, die_inside, digest_of, elastic_of, keep, values
 
 STEPS = 12
 WORDS, WIDTH, RATE = 60, 8, 0.05
@@ -105,11 +102,8 @@ def trained(directory: Path, kind: str, planned: str, victims: list[str]) -> Non
     model, optimizer = made(kind)
     plan = plan_for(model, kind, int(os.environ["HOCKET_WORLD"])) if planned == "given" else None
     model, optimizer = hk.distribute(model, optimizer, plan=plan)
-    session = distributed_of(model).session
-    assert isinstance(session, ReducingSession)
+    session, commit = elastic_of(model)
     assert [each.rows is not None for each in session.launches].count(True) == 2
-    commit = session.commit
-    assert isinstance(commit, Members)
     die_inside(fate.at)
     model.layer.weight.register_hook(lambda _: fate.at("backward"))
     records: list[dict[str, Any]] = []
@@ -137,8 +131,7 @@ def trained(directory: Path, kind: str, planned: str, victims: list[str]) -> Non
                 "dense": dense,
             }
         )
-    torch.save(learned(model), directory / f"{rank}.pt")
-    (directory / f"{rank}.json").write_text(json.dumps(records))
+    keep(directory, learned(model), records)
 
 
 def joined(directory: Path, name: str, kind: str) -> None:
@@ -147,10 +140,7 @@ def joined(directory: Path, name: str, kind: str) -> None:
         name += f"-{os.environ['HOCKET_RANK']}"
     model, optimizer = made(kind)
     model, optimizer = hk.distribute(model, optimizer)
-    session = distributed_of(model).session
-    assert isinstance(session, ReducingSession)
-    commit = session.commit
-    assert isinstance(commit, Members)
+    session, commit = elastic_of(model)
     with (directory / f"{name}.steps").open("w", buffering=1) as steps:
         while float(model.flag) >= 0:
             optimizer.zero_grad()

@@ -21,8 +21,9 @@ import hocket.torch as hk
 from hocket.members.membership import Membership
 from hocket.torch.distribute import distributed_of
 from hocket.torch.member_buffers import BuffersBeforeForward
-from hocket.training.elastic.barrier import Barrier
-from hocket.training.elastic.standing import Standing
+from hocket.training.elastic.commit import Members
+from hocket.training.elastic.standing import Barrier, Standing
+from hocket.training.step.reducing import ReducingSession
 
 STEPS = 12
 LOST_IN = 5
@@ -108,6 +109,22 @@ def exchanged(members: list[list[int]], sends: list[int], of: int) -> list[torch
         begun = [buffer.clone() for buffer in model.buffers()]
         optimizer.step()
     return values(model)
+
+
+def elastic_of(model: torch.nn.Module) -> tuple[ReducingSession, Members]:
+    """The model's session, and its commit."""
+    session = distributed_of(model).session
+    assert isinstance(session, ReducingSession)
+    assert isinstance(session.commit, Members)
+    return session, session.commit
+
+
+def keep(directory: Path, learned: object, records: object) -> None:
+    """Write what this rank has learned, and its records, if the test is still there."""
+    if directory.exists():
+        rank = os.environ["HOCKET_RANK"]
+        torch.save(learned, directory / f"{rank}.pt")
+        (directory / f"{rank}.json").write_text(json.dumps(records))
 
 
 def die() -> None:
@@ -199,9 +216,7 @@ def trained(directory: Path, victims: list[str]) -> None:
         same = [began[-1], parameters] if before else [digest(model)]
         records.append({"members": counted, "digest": same})
     assert hk.world(model) == len(records[-1]["members"])
-    if directory.exists():
-        torch.save(values(model), directory / f"{rank}.pt")
-        (directory / f"{rank}.json").write_text(json.dumps(records))
+    keep(directory, values(model), records)
 
 
 def die_inside(at: Callable[[str], None]) -> None:

@@ -14,9 +14,9 @@ from torch import nn
 
 import hocket.torch as hk
 from hocket.artefacts.plan import AllReduce, Owned, Owner, Part, Plan, Route, Schedule
-from hocket.errors import UsageError
 from hocket.planning.buckets import plan_of
 from hocket.torch.division import Division
+from tests.torch.delayed_scripts import Attempts
 from tests.torch.mixed_scripts import bucket_of
 
 STEPS = 12
@@ -321,16 +321,7 @@ class Layerwise(torch.optim.SGD):
 
 
 def refused() -> dict[str, str]:
-    said: dict[str, str] = {}
-
-    def attempt(what: str, call: Callable[[], object]) -> None:
-        try:
-            call()
-        except UsageError as error:
-            said[what] = str(error)
-        else:
-            said[what] = "nothing"
-
+    attempt = Attempts()
     model, optimizer = begun("AdamW", plan("owners"))
 
     def backward() -> None:
@@ -358,4 +349,4 @@ def refused() -> dict[str, str]:
         attempt(
             name, functools.partial(Division(make(other), trained).divide, [], dict.fromkeys(trained, ()))
         )
-    return said
+    return attempt

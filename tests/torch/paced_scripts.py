@@ -148,10 +148,6 @@ def refused() -> list[str]:
         hk.flush(model)
     except UsageError as error:
         found.append(error.summary)
-    try:
-        begun(Case(LOCALS["quorum"], "sgd"))
-    except UsageError as error:
-        found.append(error.summary)
     return found
 
 

@@ -92,7 +92,6 @@ def test_a_weight_is_a_number(tmp_path: Path) -> None:
         "log: weight=-1 is not a number from 0 on",
         "log: weight=nan is not a number from 0 on",
         "flush: ranks step at their own pace, and this one is in step 1 of 6 between exchanges",
-        "local: grace_s=1: this job ends with the first rank that does not come",
     ]
     assert ended.returned == [said] * 2
     with pytest.raises(UsageError, match="grace_s=0: a number of seconds above 0"):

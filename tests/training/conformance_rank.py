@@ -8,6 +8,7 @@ import numpy as np
 
 from hocket.errors import PeerError
 from hocket.settings import Settings
+from hocket.training.assemble.asked import Given
 from hocket.training.assemble.start import prepare, session_of
 from hocket.training.process import joined
 from hocket.training.step.companion import Alone
@@ -22,9 +23,7 @@ def _start(kind, adapter=None):
     adapter = adapter or ADAPTERS[kind](network.values(seed=RANK))
     settings = Settings.from_environment()
     process = joined(settings)
-    source = prepare(
-        adapter.framework, plan=None, policy=None, promise=None, process=process, settings=settings
-    )
+    source = prepare(adapter.framework, Given(), process=process, settings=settings)
     session = session_of(adapter.framework, source, process=process, companion=Alone(), spans=None)
     process.also_close(session.close)
     session.start()

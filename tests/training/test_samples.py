@@ -162,6 +162,49 @@ def test_what_is_left_is_shared(count: int, batch: int, world: int, drop_last: b
             assert sorted(every) == list(range(count))
 
 
+@given(
+    count=st.integers(1, 200),
+    sizes=st.lists(st.integers(1, 6), min_size=1, max_size=5),
+    drop_last=st.booleans(),
+    redealt=st.integers(0, 6),
+)
+def test_batches_of_unequal_sizes(count: int, sizes: list[int], drop_last: bool, redealt: int) -> None:
+    """Broken: with shares, samples would come twice or never, ranks have other numbers of batches, or other ideas of who has how
+    many of a batch, by which gradients count; also after sizes were dealt anew in the middle of a pass."""
+    world = len(sizes)
+    members = range(world)
+    ranks = [Samples(Place(seed=1, samples=count), members=members, me=me) for me in members]
+    dealt = dict(enumerate(sizes))
+    for rank in ranks:
+        rank.dealt = lambda _: dealt
+        rank.deal()
+        rank.begin(3, drop_last=drop_last)
+    upcoming = [rank.upcoming() for rank in ranks]
+    every: list[int] = []
+    for step in itertools.count():
+        if step == redealt:
+            dealt = dict(enumerate(sizes[::-1]))
+            for rank in ranks:
+                rank.deal()
+            upcoming = [rank.upcoming() for rank in ranks]
+        lefts = {rank.steps_left(3, drop_last=drop_last) for rank in ranks}
+        drawn = [next(each, None) for each in upcoming]
+        if None in drawn:
+            assert set(map(type, drawn)) == {type(None)}
+            assert lefts == {0}
+            break
+        counts = [rank.hand_out() for rank in ranks]
+        assert all(each == counts[0] for each in counts)
+        whole = sum(dealt.values()) <= sum(counts[0].values())
+        for me, own in zip(members, drawn, strict=True):
+            assert own is not None
+            assert counts[0][me] <= dealt[me]
+            assert counts[0][me] == dealt[me] or not whole
+            every += own if counts[0][me] else []
+    assert len(every) == len(set(every))
+    assert set(every) == set(range(count)) if not drop_last else len(every) <= count
+
+
 def test_a_loop_that_is_left_begins_another_pass() -> None:
     """Broken: a script that takes a hundred batches in each of its epochs would train on the same ones again, or an evaluation on a
     part of the data."""

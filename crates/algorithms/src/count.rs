@@ -56,6 +56,18 @@ impl Counts {
         algorithm.check(Kind::AllReduce, n)?;
         Self::of(algorithm, Kind::AllReduce, 0, n, algorithm.even_elements(n))
     }
+
+    /// Counts those messages of such an all-reduce that wait for one member: what it sends and receives, and what others make of its
+    /// values. What is left when that member comes last, and the others have done all that they can without it (Devraj et al.,
+    /// arXiv 2505.23523, have them reduce and scatter meanwhile).
+    pub fn of_last(algorithm: &Algorithm, n: usize, last: usize) -> Result<Self, Misfit> {
+        algorithm.check(Kind::AllReduce, n)?;
+        let elements = algorithm.even_elements(n);
+        let has = |member: usize| BTreeMap::from([(0, usize::from(member == last))]);
+        let mut waiting = Waiting { counter: Counter::new(n), last, has: (0..n).map(has).collect() };
+        algorithm.weave(Kind::AllReduce, 0, &Call::new(n, elements), &mut waiting)?;
+        Ok(waiting.counter.counts(elements))
+    }
 }
 
 #[derive(Default)]
@@ -145,6 +157,32 @@ impl Weave for Counter {
     }
 }
 
+/// Counts the messages that wait for one member.
+struct Waiting {
+    counter: Counter,
+    last: usize,
+    /// By member: 1 where its slice has that member's values, by the start of these parts.
+    has: Vec<BTreeMap<usize, usize>>,
+}
+
+impl Weave for Waiting {
+    fn message(&mut self, from: usize, to: usize, part: &Range<usize>, reduces: bool) {
+        let carries = deepest(&self.has[from], part);
+        if carries > 0 || from == self.last || to == self.last {
+            self.counter.message(from, to, part, reduces);
+        }
+        deepen(&mut self.has[to], part, carries);
+    }
+
+    fn complete(&mut self, _: usize, _: &Range<usize>) {}
+
+    fn exchange(&mut self, _: usize, _: &Range<usize>, _: usize, _: &Range<usize>) {}
+
+    fn stage(&mut self, stage: Stage) {
+        self.counter.stage(stage);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -222,6 +260,36 @@ mod tests {
         assert_eq!(depth(&Algorithm::DoubleBinaryTree, 8), 2 * crate::tree_depth(8) as usize);
         // Only the leaders' ring.
         assert_eq!(depth(&Algorithm::TwoLevel { sizes: vec![4, 4] }, 8), 2);
+    }
+
+    /// Broken: a plan for a rank that comes last would be predicted as if the others did nothing meanwhile, or its own part either.
+    #[test]
+    fn only_what_waits_for_the_last_member_is_left() {
+        let carried = |algorithm: &Algorithm, last: usize| -> (Vec<f64>, Vec<f64>) {
+            let counts = Counts::of_last(algorithm, 8, last).expect("it fits");
+            let mut carried = (vec![0.0; 8], vec![0.0; 8]);
+            for flow in &counts.flows {
+                let share = flow.elements as f64 / counts.elements as f64;
+                carried.0[flow.from] += share;
+                carried.1[flow.to] += share;
+            }
+            carried
+        };
+        // Around a ring, all that it sends and receives; of the farthest neighbour's, sums that its values are in.
+        let (sent, _) = carried(&Algorithm::Ring, 3);
+        assert_eq!(sent[1..4], [1.0, 14.0 / 8.0, 14.0 / 8.0]);
+        // It owns nothing: what is left is its values out, and the sum into each.
+        let apart = Algorithm::CollectSpread { shares: [[1, 1, 1, 0, 1, 1, 1, 1]; 2].concat() };
+        let (sent, received) = carried(&apart, 3);
+        assert!(
+            sent.iter().chain(&received).all(|share| (share - 1.0).abs() < 1e-9),
+            "{sent:?} {received:?}"
+        );
+        for algorithm in all(8) {
+            let (whole, left) = (Counts::of_all_reduce(&algorithm, 8), Counts::of_last(&algorithm, 8, 5));
+            let sum = |counts: &Counts| counts.flows.iter().map(|flow| flow.elements).sum::<usize>();
+            assert!(sum(&left.expect("it fits")) <= sum(&whole.expect("it fits")), "{algorithm:?}");
+        }
     }
 
     /// Broken: an impossible collective would be counted as if it were free.

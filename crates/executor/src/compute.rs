@@ -89,6 +89,17 @@ impl Compute {
         Ok(None)
     }
 
+    /// Memory that it reads or writes.
+    pub fn regions(&self) -> Vec<&Region> {
+        match self {
+            Self::Copy { dst, src, .. } | Self::Cast { dst, src, .. } | Self::Reduce { dst, src, .. } => {
+                vec![dst, src]
+            }
+            Self::Scale { dst, .. } | Self::Round { dst, .. } | Self::NonFinite { src: dst, .. } => vec![dst],
+            Self::Call(call) => call.inputs.iter().chain(&call.outputs).collect(),
+        }
+    }
+
     /// Its kind in the trace.
     pub fn kind(&self) -> Kind {
         match self {

@@ -3,6 +3,7 @@
 //! It is of one epoch of members. The next epoch has a new one, so that nothing of an aborted step is left in it.
 
 use crate::completions::Completions;
+use crate::early::Go;
 use crate::error::Error;
 use crate::external::{External, Externals, Staged};
 use crate::failure::{Failure, Location, Who};
@@ -47,8 +48,8 @@ pub struct Core {
     pub programs: Programs,
     /// Messages that belong to no program.
     pub messages: Mutex<MessageTable>,
-    /// Programs to start.
-    pub launches: Mutex<VecDeque<u32>>,
+    /// Programs to start, or to go on with.
+    pub launches: Mutex<VecDeque<(u32, Go)>>,
     /// Ready work, most urgent first.
     compute: Mutex<BinaryHeap<Task>>,
     sequence: AtomicU64,
@@ -162,9 +163,9 @@ impl Core {
         }
     }
 
-    /// A claimed launch of a program starts soon.
-    pub fn begin(&self, program: u32) {
-        lock(&self.launches).push_back(program);
+    /// A claimed launch of a program starts soon, or goes on.
+    pub fn begin(&self, program: u32, go: Go) {
+        lock(&self.launches).push_back((program, go));
         self.wake();
     }
 

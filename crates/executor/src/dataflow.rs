@@ -4,6 +4,7 @@
 
 use crate::compute::Compute;
 use crate::core::{Core, OUTSIDE};
+use crate::early::Go;
 use crate::error::Error;
 use crate::external::{External, Externals, Staged};
 use crate::instruction::{Action, Instruction, Way};
@@ -39,16 +40,27 @@ impl Core {
         self.death.has_come()
     }
 
-    /// Starts a claimed launch.
-    pub fn start(&self, loaded: &Arc<Loaded>) {
+    /// Starts a claimed launch, or what of it may go on.
+    pub fn start(&self, loaded: &Arc<Loaded>, go: Go) {
         if self.is_interrupted() {
             return;
         }
-        if loaded.is_scaled() { self.enqueue(loaded, SCALING) } else { self.start_roots(loaded) }
+        match go {
+            Go::Whole if loaded.is_scaled() => self.enqueue(loaded, SCALING),
+            Go::Whole | Go::Early => self.start_roots(loaded, go),
+            Go::Gradient(_) | Go::Rest => {
+                let now_ns = traced_now_ns(loaded);
+                for &op in loaded.waiting_for(go) {
+                    if loaded.meet(op) {
+                        self.release(loaded, op, now_ns);
+                    }
+                }
+            }
+        }
     }
 
-    fn start_roots(&self, loaded: &Arc<Loaded>) {
-        let roots = loaded.start();
+    fn start_roots(&self, loaded: &Arc<Loaded>, go: Go) {
+        let roots = loaded.start(go);
         if loaded.instructions().is_empty() {
             self.finish_instance(loaded, loaded.instance());
         }
@@ -170,7 +182,7 @@ impl Core {
     fn run(&self, loaded: &Arc<Loaded>, op: u32) {
         if op == SCALING {
             let done = loaded.scale_part(SCALED_BYTES);
-            return if done { self.start_roots(loaded) } else { self.enqueue(loaded, SCALING) };
+            return if done { self.start_roots(loaded, Go::Whole) } else { self.enqueue(loaded, SCALING) };
         }
         if loaded.is_traced() {
             loaded.op(op).note_start(now_ns());
@@ -256,7 +268,7 @@ impl Core {
             // It was asked for while all peers were here.
             match self.gone(loaded) {
                 Some(failure) => self.fail(failure),
-                None => self.begin(loaded.number),
+                None => self.begin(loaded.number, Go::Whole),
             }
         }
         self.note_change();

@@ -3,6 +3,7 @@
 use crate::arrival::add;
 use crate::compile::{compile, own_bytes, refuse_spaces};
 use crate::core::{Core, Lasting};
+use crate::early::Go;
 use crate::error::Error;
 use crate::external::{External, Staged};
 use crate::failure::{Failure, Who};
@@ -251,6 +252,13 @@ impl Engine {
         add(&core, number, make).map_err(Error::Usage)
     }
 
+    /// Lets what works on one gradient run before the others are there ([`Self::launch_early`]); `gradients`: elements of each, in
+    /// the program's only bound buffer. Call before its first launch.
+    pub fn split(&self, program: u32, gradients: &[usize]) -> Result<(), Error> {
+        self.loaded(program)?.split(gradients);
+        Ok(())
+    }
+
     /// Pairs of ranks that have no link, the lower one first, and the ranks through which their messages go.
     pub fn relays(&self) -> Vec<(Rank, Rank, Vec<Rank>)> {
         self.core().peers.get().map(|peers| peers.relays.all()).unwrap_or_default()
@@ -312,24 +320,12 @@ impl Engine {
     pub fn launch_on(&self, program: u32, set: u32, factor: f64, due: u32) -> Result<(), Error> {
         let core = self.core();
         let loaded = core.loaded(program)?;
-        if let Some(failure) = core.failure() {
-            return Err(failure);
-        }
-        if let Some(gone) = core.gone(&loaded) {
-            return Err(core.refused(gone));
-        }
-        if set >= loaded.sets() {
-            let what =
-                format!("`{}` has {} sets of memory: there is no set {set}", loaded.label, loaded.sets());
-            return Err(Error::Usage(what));
-        }
-        let traced = core.recorder.as_ref().is_some_and(|recorder| recorder.is_on());
-        let launch = Launch { set, factor, due, traced, asked_ns: now_ns() };
+        let launch = launch_of(&core, &loaded, set, factor, due)?;
         if launch.scales() && loaded.has_integers() {
             return Err(Error::Usage(format!("`{}` has integers, which are not scaled", loaded.label)));
         }
         match loaded.launch(launch) {
-            Begun::Now => core.begin(program),
+            Begun::Now => core.begin(program, Go::Whole),
             Begun::Later => {}
             Begun::Refused => {
                 return Err(Error::Usage(format!(
@@ -339,6 +335,33 @@ impl Engine {
             }
         }
         Ok(())
+    }
+
+    /// Begins a launch on one of the program's sets before all of its gradients are there, if none runs and the program has work
+    /// on single gradients: that of each runs once [`Self::gradient_is_there`], the rest once [`Self::all_are_there`].
+    ///
+    /// [`Error::Usage`]: there is no set of that number.
+    pub fn launch_early(&self, program: u32, set: u32, due: u32) -> Result<bool, Error> {
+        let core = self.core();
+        let loaded = core.loaded(program)?;
+        let claimed = loaded.launch_early(launch_of(&core, &loaded, set, 1.0, due)?);
+        if claimed {
+            core.begin(program, Go::Early);
+        }
+        Ok(claimed)
+    }
+
+    /// A gradient of the launch that began early is there.
+    pub fn gradient_is_there(&self, program: u32, gradient: u32) {
+        self.core().begin(program, Go::Gradient(gradient));
+    }
+
+    /// All gradients of the launch that began early are there.
+    pub fn all_are_there(&self, program: u32) -> Result<(), Error> {
+        let core = self.core();
+        core.loaded(program)?.note_asked(now_ns());
+        core.begin(program, Go::Rest);
+        core.failure().map_or(Ok(()), Err)
     }
 
     /// Non-finite findings since the last call.
@@ -396,4 +419,20 @@ impl Engine {
     pub(crate) fn loaded(&self, program: u32) -> Result<Arc<Loaded>, Error> {
         self.core().loaded(program)
     }
+}
+
+/// A launch that may be claimed: the job has not failed, and all peers are here.
+fn launch_of(core: &Core, loaded: &Loaded, set: u32, factor: f64, due: u32) -> Result<Launch, Error> {
+    if let Some(failure) = core.failure() {
+        return Err(failure);
+    }
+    if let Some(gone) = core.gone(loaded) {
+        return Err(core.refused(gone));
+    }
+    if set >= loaded.sets() {
+        let what = format!("`{}` has {} sets of memory: there is no set {set}", loaded.label, loaded.sets());
+        return Err(Error::Usage(what));
+    }
+    let traced = core.recorder.as_ref().is_some_and(|recorder| recorder.is_on());
+    Ok(Launch { set, factor, due, traced, asked_ns: now_ns() })
 }

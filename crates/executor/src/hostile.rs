@@ -10,6 +10,7 @@
 use crate::arrival::{Arrival, add};
 use crate::compile::compile;
 use crate::core::{Core, Lasting};
+use crate::early::Go;
 use crate::failure::Who;
 use crate::launch::{Begun, Launch};
 use crate::loaded::{Loaded, Sending, Set};
@@ -86,7 +87,7 @@ impl World {
             running.launch(Launch { set: 0, factor: 1.0, due: 0, traced: false, asked_ns: 0 }),
             Begun::Now
         );
-        core.start(&running);
+        core.start(&running, Go::Whole);
         let region = arena.allocate(400).unwrap();
         for from in [Some(Rank(1)), None, Some(Rank(2))] {
             core.receive_message(from, MESSAGE_TAG, region.region().clone(), false);

@@ -132,15 +132,15 @@ fn turns(core: &Core, io: &mut Io) -> io::Result<End> {
     Ok(End::Closing)
 }
 
-/// Starts the programs that were launched.
+/// Starts the programs that were launched, or what of them may go on.
 fn launch(core: &Core) -> bool {
     let mut busy = false;
     loop {
         let next = lock(&core.launches).pop_front();
-        let Some(program) = next else { return busy };
+        let Some((program, go)) = next else { return busy };
         busy = true;
         if let Some(loaded) = core.programs.get(program) {
-            core.start(&loaded);
+            core.start(&loaded, go);
         }
     }
 }

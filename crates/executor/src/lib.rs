@@ -18,6 +18,7 @@ mod core;
 mod dataflow;
 #[cfg(test)]
 mod death;
+mod early;
 mod ending;
 mod engine;
 mod error;

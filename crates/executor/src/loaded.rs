@@ -3,6 +3,7 @@
 //! One instance of a program runs at a time; `flow` counts its dependencies. A program may have several *sets* of bound memory, of which each instance uses one: while one set is under
 //! way, another fills, and its launch waits until the instance before is complete. Scratch and state are the program's.
 
+use crate::early::{Early, Go};
 use crate::failure::Location;
 use crate::instruction::{Action, Instruction, Stage, Way, peers_of};
 use crate::launch::{Begun, Launch};
@@ -14,8 +15,8 @@ use hocket_sync::flow::Flow;
 use hocket_wire::link::Cards;
 use hocket_wire::memory::{Allocation, Region};
 use std::collections::VecDeque;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock};
 
 /// A non-finite element that a `record` found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,6 +74,8 @@ pub struct Loaded {
     own: Vec<(String, Allocation)>,
     /// Per instruction: its depth, the length of the longest chain before it.
     depths: Vec<u32>,
+    /// What may run before all gradients of the bound buffer are there.
+    early: OnceLock<Early>,
     states: Vec<OpState>,
     flow: Flow,
     /// The set of the running instance.
@@ -115,6 +118,7 @@ impl Loaded {
             peers,
             own,
             depths,
+            early: OnceLock::new(),
             states,
             flow,
             set: AtomicU32::new(0),
@@ -191,6 +195,40 @@ impl Loaded {
         Location { program: self.number, launch: self.instance(), op }
     }
 
+    /// Lets what works on one gradient run before the others are there. Before its first launch; a second call changes nothing.
+    pub fn split(&self, gradients: &[usize]) {
+        let set = self.sets.first();
+        if let Some(early) = set.and_then(|set| Early::of(&set.instructions, &set.bound, gradients)) {
+            self.early.get_or_init(|| early);
+        }
+    }
+
+    /// Claims the next launch, if none runs or waits, to begin before its gradients are there.
+    pub fn launch_early(&self, launch: Launch) -> bool {
+        let waiting = lock(&self.waiting);
+        let claimed = self.early.get().is_some() && waiting.is_empty() && self.flow.claim();
+        if claimed {
+            self.begin(launch, launch.asked_ns);
+        }
+        claimed
+    }
+
+    /// All gradients of a launch that began early are there: from now on it counts as asked for.
+    pub fn note_asked(&self, now_ns: u64) {
+        self.asked_ns.store(now_ns, Ordering::Relaxed);
+        self.launched_ns.store(now_ns, Ordering::Relaxed);
+    }
+
+    /// How many gradients the bound buffer is made of, where some of the program may run before all are there.
+    pub fn early_gradients(&self) -> Option<usize> {
+        self.early.get().map(Early::gradients)
+    }
+
+    /// Instructions that wait for this, beside those before them.
+    pub fn waiting_for(&self, go: Go) -> &[u32] {
+        self.early.get().map_or(&[], |early| early.after(go))
+    }
+
     /// Claims the next launch, or notes it for when the ones before are complete.
     pub fn launch(&self, launch: Launch) -> Begun {
         let mut waiting = lock(&self.waiting);
@@ -218,11 +256,15 @@ impl Loaded {
         self.launched_ns.store(now_ns, Ordering::Relaxed);
     }
 
-    /// Resets the dataflow for a claimed launch and returns the instructions that depend on nothing.
-    pub fn start(&self) -> Vec<u32> {
+    /// Resets the dataflow for a claimed launch and returns the instructions that wait for nothing.
+    pub fn start(&self, go: Go) -> Vec<u32> {
+        let early = self.early.get().filter(|_| go == Go::Early);
+        let after = |(at, instruction): (usize, &Instruction)| {
+            instruction.after + early.map_or(0, |early| early.waits(at))
+        };
         let instructions = self.instructions();
-        self.flow.start(instructions.iter().map(|instruction| instruction.after));
-        let roots = instructions.iter().enumerate().filter(|(_, instruction)| instruction.after == 0);
+        self.flow.start(instructions.iter().enumerate().map(after));
+        let roots = instructions.iter().enumerate().filter(|each| after(*each) == 0);
         roots.map(|(at, _)| at as u32).collect()
     }
 

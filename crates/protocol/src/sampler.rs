@@ -85,19 +85,24 @@ impl Sampler {
 
     /// The next step's: up to `batch` positions for each member, by rank.
     pub fn draw(&self, layout: &[Vec<Member>], batch: u64) -> Draw {
+        self.draw_by(layout, &|_| batch)
+    }
+
+    /// The next step's, with a batch of its own for each member.
+    pub fn draw_by(&self, layout: &[Vec<Member>], batch: &dyn Fn(Member) -> u64) -> Draw {
         let mut draw = Draw::default();
         for members in layout {
-            self.extend(&mut draw, members, batch);
+            self.extend_by(&mut draw, members, batch);
         }
         draw
     }
 
-    /// The next step's, with `batch` positions for each member; without any where fewer are left than that.
-    pub fn draw_whole(&self, members: &[Member], batch: u64) -> Draw {
+    /// The next step's, with as many positions for each member as `batch` says; without any where fewer are left than that.
+    pub fn draw_whole(&self, members: &[Member], batch: &dyn Fn(Member) -> u64) -> Draw {
         let mut draw = Draw::default();
-        if self.left() >= batch.saturating_mul(members.len() as u64) {
+        if self.left() >= members.iter().map(|&member| batch(member)).sum() {
             for &member in members {
-                let slice = (0..batch).map(|_| self.take(&mut draw)).collect();
+                let slice = (0..batch(member)).map(|_| self.take(&mut draw)).collect();
                 draw.slices.push((member, slice));
             }
             draw.layout.push(members.to_vec());
@@ -106,10 +111,14 @@ impl Sampler {
     }
 
     /// Members that were not there when the step was drawn get positions after all others; those that were keep theirs.
-    ///
-    /// Where fewer are left than all could take, they are shared evenly. So that nobody is without any in the last step,
-    /// the last two share what is left where the last one had less than one for each.
     pub fn extend(&self, draw: &mut Draw, members: &[Member], batch: u64) {
+        self.extend_by(draw, members, &|_| batch);
+    }
+
+    /// Where fewer are left than all could take, they are shared in proportion to the members' batches, at least one for each while
+    /// there are as many. So that nobody is without any in the last step, the last two share what is left where the last one had less
+    /// than one for each.
+    fn extend_by(&self, draw: &mut Draw, members: &[Member], batch: &dyn Fn(Member) -> u64) {
         let known: Vec<_> = draw.slices.iter().map(|(member, _)| *member).collect();
         let newcomers: Vec<_> = members.iter().copied().filter(|each| !known.contains(each)).collect();
         if newcomers.is_empty() {
@@ -117,12 +126,15 @@ impl Sampler {
         }
         let mut others = newcomers.len() as u64;
         let left = self.left() - draw.fresh - draw.returned as u64;
-        let full = batch.saturating_mul(others);
-        let halves = batch > 1 && left > full && left - full < others;
+        let mut full: u64 = newcomers.iter().map(|&member| batch(member)).sum();
+        let halves = full >= 2 * others && left > full && left - full < others;
         let mut taken = if halves { left.div_ceil(2) } else { left.min(full) };
         for &member in &newcomers {
-            let share = taken.div_ceil(others);
-            (taken, others) = (taken - share, others - 1);
+            let own = batch(member);
+            others -= 1;
+            let share = (u128::from(taken) * u128::from(own)).div_ceil(u128::from(full.max(1))) as u64;
+            let share = share.min(taken.saturating_sub(others)).max(taken.min(1));
+            (taken, full) = (taken - share, full - own);
             let slice = (0..share).map(|_| self.take(draw)).collect();
             draw.slices.push((member, slice));
         }
@@ -241,6 +253,27 @@ mod tests {
                 let shares: Vec<_> = draw.slices.iter().map(|(_, slice)| slice.len() as u64).collect();
                 let (least, most) = (shares.iter().min().unwrap(), shares.iter().max().unwrap());
                 prop_assert!(1 <= *least && *most <= (*least + 1).min(batch), "{shares:?}");
+                sampler.commit(&draw, &members, Rules::default());
+            }
+        }
+    }
+
+    proptest! {
+        /// Broken: with batches of unequal sizes, a rank would be without samples while there are some for all, get more than it asked
+        /// for, or draw others than its share.
+        #[test]
+        fn batches_of_unequal_sizes_end_together(batches in prop::collection::vec(1u64..9, 1..6), more in 0u64..60) {
+            let members: Vec<_> = (0..batches.len() as u64).map(Member).collect();
+            let (full, world) = (batches.iter().sum::<u64>(), members.len() as u64);
+            let batch = |member: Member| batches[member.0 as usize];
+            let mut sampler = Sampler::new(1, world + more);
+            while sampler.data_epoch() == 0 {
+                let left = sampler.left();
+                let draw = sampler.draw_by(std::slice::from_ref(&members), &batch);
+                let shares: Vec<_> = draw.slices.iter().map(|(_, slice)| slice.len() as u64).collect();
+                prop_assert!(shares.iter().zip(&batches).all(|(share, most)| share <= most), "{shares:?}");
+                prop_assert!(left < full + world || shares == batches, "{shares:?}");
+                prop_assert!(left < world || full < 2 * world || shares.iter().all(|&share| share > 0), "{shares:?}");
                 sampler.commit(&draw, &members, Rules::default());
             }
         }

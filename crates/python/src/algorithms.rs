@@ -75,6 +75,27 @@ pub fn fitting_algorithms(
     Ok(found.into_iter().map(fit).collect())
 }
 
+/// An all-reduce's messages that wait for one member, in parts that all have whole numbers of elements: these elements, how many
+/// messages follow one another, and by sender and receiver the elements, how many of these are reduced, and the messages.
+///
+/// `UsageError` when the algorithm does not fit, or there is no such member.
+#[pyfunction]
+pub fn count_last(
+    py: Python<'_>,
+    name: &str,
+    numbers: Vec<u32>,
+    members: usize,
+    last: usize,
+) -> PyResult<(usize, usize, Vec<(usize, usize, usize, usize, usize)>)> {
+    if last >= members {
+        return Err(error(py, "UsageError", &format!("there is no member {last} of {members}")));
+    }
+    let counted = py.detach(|| Counts::of_last(&Algorithm::new(name, numbers)?, members, last));
+    let counts = counted.map_err(|cause| error(py, "UsageError", &cause.to_string()))?;
+    let flow = |flow: &list::Flow| (flow.from, flow.to, flow.elements, flow.reduced, flow.messages);
+    Ok((counts.elements, counts.depth, counts.flows.iter().map(flow).collect()))
+}
+
 /// By flow: sender, receiver, elements, messages.
 type Flow = (usize, usize, usize, usize);
 

@@ -253,13 +253,17 @@ impl Engine {
     /// `cards`: the network cards that its messages to other hosts may use, by number; None: whichever can send. `UsageError`,
     /// `ProgramError`: there is no such card.
     ///
+    /// `gradients`: elements of each gradient in the only bound buffer, where what works on one of them may run before the others
+    /// are there; empty: nothing may.
+    ///
     /// `kernels`: addresses of the user's kernels by name, each a C function `void (const void *const *inputs, const int64_t
     /// *input_bytes, void *const *outputs, const int64_t *output_bytes, const double *constants)` that lives as long as the engine,
     /// may be called from any thread, and keeps to the bytes that it is given.
     #[expect(clippy::too_many_arguments, reason = "Python's are keywords")]
     #[pyo3(signature = (program, buffers: "collections.abc.Mapping[int, tuple[Memory, int]]", *, priority, label,
         kernels: "collections.abc.Mapping[str, int]" = HashMap::new(), number = None,
-        others: "collections.abc.Sequence[collections.abc.Mapping[int, tuple[Memory, int]]]" = Vec::new(), cards = None))]
+        others: "collections.abc.Sequence[collections.abc.Mapping[int, tuple[Memory, int]]]" = Vec::new(), cards = None,
+        gradients: "collections.abc.Sequence[int]" = Vec::new()))]
     fn load(
         &self,
         py: Python<'_>,
@@ -271,6 +275,7 @@ impl Engine {
         number: Option<u32>,
         others: Vec<Buffers>,
         cards: Option<Vec<u32>>,
+        gradients: Vec<usize>,
     ) -> PyResult<u32> {
         let cards = match cards {
             None => Cards::ALL,
@@ -283,8 +288,12 @@ impl Engine {
         let sets = std::iter::once(buffers).chain(others).map(|set| regions(py, set));
         let sets = sets.collect::<PyResult<Vec<_>>>()?;
         let program = program.inner();
-        py.detach(|| self.executor.load(program, &sets, &functions, sending, label, number))
-            .map_err(|cause| raise(py, &cause))
+        let loaded = py.detach(|| {
+            let loaded = self.executor.load(program, &sets, &functions, sending, label, number)?;
+            self.executor.split(loaded, &gradients)?;
+            Ok(loaded)
+        });
+        loaded.map_err(|cause| raise(py, &cause))
     }
 
     /// Start an instance; the previous one must be complete.

@@ -40,7 +40,7 @@ use pyo3::prelude::*;
 #[pymodule]
 mod _native {
     #[pymodule_export]
-    use crate::algorithms::{AlgorithmEntry, algorithms, count_messages, fitting_algorithms};
+    use crate::algorithms::{AlgorithmEntry, algorithms, count_last, count_messages, fitting_algorithms};
     #[pymodule_export]
     use crate::builder::Builder;
     #[pymodule_export]

@@ -83,12 +83,19 @@ impl Sampler {
         self.0.begin(data_epoch);
     }
 
-    /// The next step's: `batch` positions for each member, by rank. Where fewer are left, nobody draws any (`whole`), or they are
-    /// shared evenly, as in the last two steps where less than one for each would remain.
-    #[pyo3(signature = (members, batch, *, whole))]
-    fn draw(&self, members: Vec<u64>, batch: u64, whole: bool) -> Draw {
-        let members = self::members(members);
-        Draw(if whole { self.0.draw_whole(&members, batch) } else { self.0.draw(&[members], batch) })
+    /// The next step's: as many positions for each member, by rank, as `batches` says. Where fewer are left, nobody draws any
+    /// (`whole`), or they are shared in proportion, as in the last two steps where less than one for each would remain.
+    #[pyo3(signature = (members, batches, *, whole))]
+    #[expect(clippy::needless_pass_by_value, reason = "made from Python's")]
+    fn draw(&self, py: Python<'_>, members: Vec<u64>, batches: Vec<u64>, whole: bool) -> PyResult<Draw> {
+        if members.len() != batches.len() {
+            return Err(error(py, "UsageError", "batches are not one for each member"));
+        }
+        let batch = |member: Member| {
+            members.iter().zip(&batches).find(|(each, _)| **each == member.0).map_or(0, |(_, &batch)| batch)
+        };
+        let members = self::members(members.clone());
+        Ok(Draw(if whole { self.0.draw_whole(&members, &batch) } else { self.0.draw_by(&[members], &batch) }))
     }
 
     /// The step counts, as the mean of these members: what others have drawn is drawn again at the end of the pass.

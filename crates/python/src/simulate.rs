@@ -191,9 +191,9 @@ impl SimulatedJob {
 
     /// `count` iterations by a schedule. `buckets`: program, priority, and when it is needed and ready, in seconds after forward
     /// began. A launch that is due earlier goes first, and then by priority. `pace`: factors on computation, one for all ranks or
-    /// by rank.
+    /// by rank; `late_s`: seconds by which each begins an iteration late, or none.
     #[staticmethod]
-    #[pyo3(signature = (world, schedule, buckets, *, backward_end_s, step_s, count, pace))]
+    #[pyo3(signature = (world, schedule, buckets, *, backward_end_s, step_s, count, pace, late_s = Vec::new()))]
     #[expect(clippy::too_many_arguments, reason = "keyword-only in Python")]
     #[expect(clippy::needless_pass_by_value, reason = "made from Python's")]
     fn scheduled(
@@ -205,12 +205,13 @@ impl SimulatedJob {
         step_s: f64,
         count: usize,
         pace: Vec<f64>,
+        late_s: Vec<f64>,
     ) -> PyResult<Self> {
         let bucket =
             |(graph, priority, needed_s, ready_s)| sim::Bucket { graph, priority, needed_s, ready_s };
         let buckets = buckets.into_iter().map(bucket).collect();
         let training = sim::Training { buckets, backward_end_s, step_s, count };
-        let made = sim::Job::scheduled(world, &schedule.0, &training, &pace);
+        let made = sim::Job::scheduled(world, &schedule.0, &training, &pace, &late_s);
         made.map(Self).map_err(|cause| refuse(py, &cause))
     }
 }

@@ -32,7 +32,8 @@ pub struct Training {
 
 impl Job {
     /// Training by a schedule. Launches are numbered as [`Schedule::launches`]. A launch that is due earlier goes first, and then by
-    /// priority. `pace`: factors on computation, one for all ranks or by rank.
+    /// priority. `pace`: factors on computation, one for all ranks or by rank. `late_s`: how much later each rank begins an iteration
+    /// than it could, as if it waited for data; one for all or by rank.
     ///
     /// [`Error::Job`]: a schedule that no session could keep.
     pub fn scheduled(
@@ -40,6 +41,7 @@ impl Job {
         schedule: &Schedule,
         training: &Training,
         pace: &[f64],
+        late_s: &[f64],
     ) -> Result<Self, Error> {
         let buckets = &training.buckets;
         schedule.check(buckets.len()).map_err(|fault| Error::Job { what: fault.to_string() })?;
@@ -50,11 +52,17 @@ impl Job {
             Started { graph, priority: (due * buckets.len()) as u32 + priority }
         });
         let acts = acts(&launches, training);
-        let at_pace = |factor: f64| {
-            let act = |&(seconds, act): &(f64, Act)| [Act::Compute(from_s(seconds * factor)), act];
+        let of = |factors: &[f64], rank: usize| factors.get(rank).or(factors.first()).copied().unwrap_or(0.0);
+        let timeline = |rank: usize| {
+            let (factor, late_s) = (of(pace, rank), of(late_s, rank));
+            let mut begins = true;
+            let act = |&(seconds, act): &(f64, Act)| {
+                let before_s = if std::mem::replace(&mut begins, act == Act::End) { late_s } else { 0.0 };
+                [Act::Compute(from_s(before_s + seconds * factor)), act]
+            };
             acts.iter().flat_map(act).collect()
         };
-        let timelines = pace.iter().copied().map(at_pace).collect();
+        let timelines = (0..pace.len().max(late_s.len())).map(timeline).collect();
         Ok(Self { world, launches: started.collect(), timelines })
     }
 }

@@ -199,14 +199,14 @@ impl<'a> Meeting<'a> {
         let to = towards.map_or_else(String::new, |towards| format!("{towards}: "));
         let missed = (rank, format!("{to}{why}"));
         if turns && (*reached || !self.caller.is_far(rank)) {
-            return Err(self.missing(vec![missed], Duration::ZERO));
+            return Err(self.missing(vec![missed], None));
         }
         Ok(missed)
     }
 
-    fn missing(&self, missed: Vec<Missed>, timeout: Duration) -> MeshError {
+    fn missing(&self, missed: Vec<Missed>, timeout: Option<Duration>) -> MeshError {
         let each = |(rank, why): Missed| (rank, self.caller.peers[rank.index()].clone(), why);
-        MeshError::Missing { ranks: missed.into_iter().map(each).collect(), timeout_s: timeout.as_secs_f64() }
+        MeshError::Missing { ranks: missed.into_iter().map(each).collect(), timeout }
     }
 
     fn came(&mut self, rank: Rank, streams: Vec<Stream>) {
@@ -285,7 +285,7 @@ impl<'a> Meeting<'a> {
                 missed.push((rank, why));
             }
         }
-        if missed.is_empty() { Ok(()) } else { Err(self.missing(missed, timeout)) }
+        if missed.is_empty() { Ok(()) } else { Err(self.missing(missed, Some(timeout))) }
     }
 
     /// All connections, as the mesh does not come up.

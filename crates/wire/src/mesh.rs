@@ -10,6 +10,7 @@ use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net as unix;
+use std::time::Duration;
 
 /// The open connections to another rank, non-blocking, by lane, and what makes a link of them.
 pub struct Connections {
@@ -63,12 +64,12 @@ pub enum MeshError {
         source: io::Error,
     },
     /// Some ranks did not connect in time.
-    #[error("{}", missing(.ranks, *.timeout_s))]
+    #[error("{}", missing(.ranks, *.timeout))]
     Missing {
         /// Each missing rank, its address, and its last error.
         ranks: Vec<(Rank, Address, String)>,
-        /// The time allowed.
-        timeout_s: f64,
+        /// The time allowed; `None`: they were not waited for, as they have refused.
+        timeout: Option<Duration>,
     },
     /// A rank of this host ended while memory was exchanged with it.
     #[error("rank {rank} on {host} left before all were connected: {source}")]
@@ -98,7 +99,7 @@ fn among(ports: &RangeInclusive<u16>) -> String {
     format!(" at any of the ports {} to {} (HOCKET_PORTS)", ports.start(), ports.end())
 }
 
-fn missing(ranks: &[(Rank, Address, String)], timeout_s: f64) -> String {
+fn missing(ranks: &[(Rank, Address, String)], timeout: Option<Duration>) -> String {
     let each: Vec<String> = ranks
         .iter()
         .map(|(rank, address, why)| {
@@ -106,7 +107,9 @@ fn missing(ranks: &[(Rank, Address, String)], timeout_s: f64) -> String {
             format!("rank {rank} on {} ({}): {why}", address.host, listeners.join(" and "))
         })
         .collect();
-    format!("not connected after {timeout_s:.0} s: {}", each.join("; "))
+    let after =
+        timeout.map_or("refused".into(), |time| format!("not connected after {:.0} s", time.as_secs_f64()));
+    format!("{after}: {}", each.join("; "))
 }
 
 /// An abstract address leaves nothing in a file system; the port makes it unique in its network namespace.

@@ -24,6 +24,7 @@ class Exchange(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             where their moves have nothing in common.
         loss_first, loss_last: means of the losses that ranks logged in the first and the last quarter of the turn.
         taken: False: the anchor did not take it, as training diverged.
+        late: number of ranks that came too late: it has what they had stepped by then.
     """
 
     step: int
@@ -36,6 +37,7 @@ class Exchange(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     loss_first: float | None = None
     loss_last: float | None = None
     taken: bool = True
+    late: int = 0
 
 
 _decoder = typed.json_decoder(Exchange)

@@ -39,8 +39,11 @@ class Local(Struct, frozen=True, kw_only=True):
             last exchange; `logged`, the sum of what the script has logged as `weight` since then, such as tokens.
         paced: between exchanges, a rank makes as many steps as its speed lets it: the fastest `every`, one at half its speed half
             as many. Ranks learn from each exchange how fast the others are.
-        grace_s: in an elastic job, how long an exchange waits for ranks that do not come. It stands with those that have: a rank
+        grace_s: how long an exchange waits for ranks that do not come. Of a rank that is later, it takes what it has stepped by
+            then, and leaves the step under way to the next exchange. In an elastic job, it stands with those that have come: a rank
             that is later is lost, with what it has stepped since its last exchange. None: HOCKET_TIMEOUT_S, as for any step.
+        quorum: number of ranks that must have come before `grace_s` begins; None: one. In an elastic job, it is the least number of
+            members.
         mix: share of its own parameters with which a rank goes on from an exchange, beside the anchor's; None: it goes on from the
             anchor with all that it has stepped since.
 
@@ -58,6 +61,7 @@ class Local(Struct, frozen=True, kw_only=True):
     weights: Weights = "ranks"
     paced: bool = False
     grace_s: float | None = None
+    quorum: int | None = None
 
     def schedule(self, buckets: int) -> Schedule:
         """Return the schedule of so many buckets. UsageError: an amount is out of range."""
@@ -72,6 +76,11 @@ class Local(Struct, frozen=True, kw_only=True):
             )
         if self.grace_s is not None and not 0 < self.grace_s < math.inf:
             raise UsageError(f"local: grace_s={self.grace_s:g}: a number of seconds above 0")
+        if self.quorum is not None and (self.grace_s is None or self.quorum < 1):
+            raise UsageError(
+                f"local: quorum={self.quorum}: a number of ranks, at least 1, after which grace_s={self.grace_s} begins\n"
+                "hint: hk.Local(…, grace_s=10, quorum=3)"
+            )
         if self.weights not in WEIGHTS:
             raise UsageError(f"local: weights={self.weights!r}: {', '.join(WEIGHTS)}")
         if not 1 <= self.fragments <= min(self.every, buckets):
@@ -92,6 +101,7 @@ class Local(Struct, frozen=True, kw_only=True):
                 weights=self.weights,
                 paced=self.paced,
                 grace_s=self.grace_s,
+                quorum=self.quorum,
             ),
             delay_max=self.late,
         )
@@ -148,7 +158,9 @@ def shortened(local: Local, most: int) -> Local:
     """
     every = min(local.every, most)
     if every == 1:
-        return local if local.every == 1 else Local(every=1, weights=local.weights, grace_s=local.grace_s)
+        if local.every == 1:
+            return local
+        return Local(every=1, weights=local.weights, grace_s=local.grace_s, quorum=local.quorum)
     return replace(local, every=every, late=min(local.late, every - 1), fragments=min(local.fragments, every))
 
 
@@ -159,14 +171,14 @@ def in_step(schedule: Schedule) -> Schedule:
     >>> in_step(Local(every=30, late=2, fragments=2).schedule(3)) == Local(every=1).schedule(3)
     True
     """
-    outer = schedule.outer
+    outer = schedule.outer or Outer()
     turn = Turn(first=0, last=0, sent=Begun(iteration=0, point="backward_end"), due=Due(iteration=0))
     return replace(
         schedule,
         period=1,
         together=True,
         turns=tuple((turn,) for _ in schedule.turns),
-        outer=Outer() if outer is None else Outer(weights=outer.weights, grace_s=outer.grace_s),
+        outer=Outer(weights=outer.weights, grace_s=outer.grace_s, quorum=outer.quorum),
         delay_max=0,
     )
 

@@ -166,8 +166,8 @@ class Outer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ranks' parameters; DiLoCo (Douillard et al. 2023) has a rate of 0.7 and Nesterov's momentum of 0.9. `mix`: share of a rank's own
     parameters beside the anchor as it goes on from an exchange; None: the anchor, and all that it has stepped since. `weights`: by
     what a rank's progress counts: all alike, by samples since its last exchange, or by what the script logs. `paced`: between
-    exchanges, ranks make as many steps as their speed lets them; else, all make the same number. `grace_s`: how long an exchange of
-    an elastic job waits for ranks that do not come; None: as long as any step.
+    exchanges, ranks make as many steps as their speed lets them; else, all make the same number. `grace_s`: how long an exchange
+    waits for ranks that do not come, once `quorum` ranks have come (None: one); None: as long as any step.
     """
 
     rate: Factor = 1.0
@@ -177,6 +177,7 @@ class Outer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     weights: Literal["ranks", "samples", "logged"] = "ranks"
     paced: bool = False
     grace_s: Seconds | None = None
+    quorum: Amount | None = None
 
 
 class Schedule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

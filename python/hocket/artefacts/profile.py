@@ -21,11 +21,19 @@ class Gradient(gradient.Gradient, frozen=True, kw_only=True, forbid_unknown_fiel
     touched: Amount | None = None
 
 
+class RankStep(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Step of one rank, which waits for nobody. `batch`: samples of its forward; None: not measured, or steps differ."""
+
+    step_s: Seconds
+    batch: Amount | None = None
+
+
 class Profile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A training step without communication, under the load of all ranks of a host together.
 
     `gradients` are in the order of `model.named_parameters()`. `batch`: samples of a rank's forward; `accumulation`: backwards of a
-    step; None: not measured, or ranks or steps differ. `learning`: facts seen of how the model learns; None: none.
+    step; None: not measured, or ranks or steps differ. `learning`: facts seen of how the model learns; None: none. `ranks`: the
+    step of each rank, of which all other times are means; none: not known.
     """
 
     version: int = 1
@@ -40,6 +48,7 @@ class Profile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     batch: Amount | None = None
     accumulation: Amount | None = None
     learning: Learning | None = None
+    ranks: tuple[RankStep, ...] = ()
 
 
 ELEMENTS_MAX = 1 << 50
@@ -47,11 +56,16 @@ ELEMENTS_MAX = 1 << 50
 
 
 def check(profile: Profile, *, name: str = "profile") -> None:
-    """Raise ArtefactError if two gradients have one name, or all together have more elements than the limit."""
+    """Raise ArtefactError if two gradients have one name, all together have more elements than the limit, or steps are of other
+    ranks."""
     names = [gradient.name for gradient in profile.gradients]
     if len(set(names)) != len(names):
         twice = next(each for at, each in enumerate(names) if each in names[:at])
         raise ArtefactError(f"{name}: gradient {twice} is there twice")
+    if profile.ranks and len(profile.ranks) != profile.world:
+        raise ArtefactError(
+            f"{name}: it has steps of {len(profile.ranks)} ranks, and was made by {profile.world}"
+        )
     if sum(gradient.elements for gradient in profile.gradients) > ELEMENTS_MAX:
         raise ArtefactError(
             f"{name}: its gradients have more than profile.ELEMENTS_MAX = {ELEMENTS_MAX} elements"

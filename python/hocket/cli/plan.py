@@ -33,18 +33,18 @@ from hocket.cli.shared.output import publish
 from hocket.cli.shared.refuse import refuse
 from hocket.cli.shared.values import One
 from hocket.errors import UsageError
-from hocket.planning import delays, transfer, ways
+from hocket.planning import delays, shares, transfer, ways
 from hocket.planning import search as planner
 from hocket.planning.admission import closest
 from hocket.planning.asked import asked_for, is_builder
 from hocket.planning.builders import BUILDERS
-from hocket.planning.search import Option
+from hocket.planning.search import Considered, Option
 from hocket.planning.seconds import cost
 from hocket.planning.updating import by_owners
 from hocket.planning.walk import Rule
 from hocket.refusals import HELPERS, MEANS, TURNS, refused
 from hocket.settings import Guard, Settings
-from hocket.tools.simulation import shortlist
+from hocket.tools.simulation import late, shortlist
 
 
 @click.command("plan")
@@ -180,8 +180,7 @@ def command(
     if given is not None:
         plan = considered.rescored(transfer.brought(given, None, cluster, ranks, profile))
     elif builder is None or improve:
-        with tasks_at(ray_address) as tasks:
-            plan = shortlist.chosen(considered, cluster, profile, tasks)
+        plan = _fastest(considered, cluster, profile, ray_address, owners=update == "owners")
     else:
         name = asked_for(builder).title if own else builder
         plan = shortlist.with_sensitivity(considered.explained(considered.of_builder(name)), considered)
@@ -202,6 +201,7 @@ def command(
             promise or EXACT,
             rate,
             guard=guard or Settings.from_environment().guard,
+            simulated_s=shortlist.alone_on(cluster, ranks, profile),
         )
     options = [] if explain is None else considered.options(plan, explain)
     if output:
@@ -212,7 +212,23 @@ def command(
         shown.append(_options(explain, options))
     result = plan if explain is None else {"plan": plan, "options": options}
     elastic = tuple(filter(None, [cost(plan, considered.question.graph.hosts)]))
-    publish((*shown, plan.reason, *elastic, *unused, *written), result, as_json=as_json)
+    unused = (*_shares(considered.best, profile), *elastic, *unused)
+    publish((*shown, plan.reason, *unused, *written), result, as_json=as_json)
+
+
+def _fastest(
+    considered: Considered, cluster: Cluster, profile: Profile, ray_address: str | None, *, owners: bool
+) -> Plan:
+    """Return the plan that is fastest in simulation. `owners`: they are to update, so that no rank joins last."""
+    with tasks_at(ray_address) as tasks:
+        plan = shortlist.chosen(considered, cluster, profile, tasks)
+    return plan if owners else late.chosen(plan, considered, cluster, profile)
+
+
+def _shares(plan: Plan, profile: Profile) -> tuple[str, ...]:
+    """Return a sentence on shares of batches if the profile's ranks are unequally fast. `plan`: of ranks that are equally fast."""
+    found = shares.of_profile(profile)
+    return () if found is None else (found.said(max(0.0, plan.predicted_step_s - profile.step_s)),)
 
 
 def _check_choice(options: Mapping[str, object]) -> None:

@@ -13,9 +13,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from hocket import _native
-from hocket.errors import EpochError, PeerError
+from hocket.errors import EpochError, PeerError, RendezvousError
 from hocket.job.rendezvous import Job
-from hocket.members import member_errors
 from hocket.members import member_messages as messages
 from hocket.members.arrival import Arrival
 from hocket.members.contact import Contact
@@ -25,6 +24,30 @@ from hocket.members.patience import Patience
 from hocket.settings import Settings
 
 log = logging.getLogger("hocket.membership")
+
+
+def not_all_came(me: str, newcomers: Mapping[int, str], timeout_s: float) -> PeerError:
+    """Error of `me`, which has waited `timeout_s` to meet these `newcomers`: hosts by number."""
+    named = " and ".join(f"rank {each} on {host}" for each, host in newcomers.items())
+    return PeerError(
+        f"{me}: not all ranks came to meet {named} within {timeout_s:g} s\nhint: see what the others printed",
+        why="timeout",
+    )
+
+
+def not_founded(world: int, timeout_s: float, why: str | None) -> RendezvousError:
+    """Error of a job that does not begin because of `why`; None: not all ranks came within `timeout_s`."""
+    missing = f"not all {world} ranks came to the coordinator within {timeout_s:g} s"
+    return RendezvousError(f"{why or missing}\nhint: see what the others printed")
+
+
+def undecided(me: str, timeout_s: float) -> PeerError:
+    """Error of `me`, which has waited `timeout_s` for the coordinator."""
+    return PeerError(
+        f"{me}: the coordinator has not decided within {timeout_s:g} s how the job goes on\n"
+        "hint: see what `hocket run` and the other ranks printed",
+        why="timeout",
+    )
 
 
 class Membership:
@@ -79,7 +102,7 @@ class Membership:
             self._meetings.must_be_newest(generation, contact.me)
             if not found or self._end.why:
                 contact.tell(messages.CannotMeet(generation=generation, missing=()))
-                raise member_errors.not_founded(job.world, timeout_s, self._end.why)
+                raise not_founded(job.world, timeout_s, self._end.why)
             # A member may have been lost since all have come: then another epoch follows the first.
             part.pending.popleft()
             contact.departure.ask_again()
@@ -130,7 +153,7 @@ class Membership:
                 meanwhile()
                 if time.monotonic() > deadline_s:
                     hosts = self.joining.hosts_of(self.newcomers)
-                    raise member_errors.not_all_came(contact.me, hosts, timeout_s)
+                    raise not_all_came(contact.me, hosts, timeout_s)
                 part.come()
                 epoch = None if part.stopped else part.machine.in_force
                 if epoch is not None and epoch != said:
@@ -204,7 +227,7 @@ class Membership:
                         continue
                     return epoch
                 if time.monotonic() > deadline_s:
-                    raise member_errors.undecided(contact.me, timeout_s)
+                    raise undecided(contact.me, timeout_s)
                 self._changed.wait(WAKE_S)
             return None
 

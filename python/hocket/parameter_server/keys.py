@@ -35,15 +35,12 @@ def cut(elements: int, servers: Sequence[int]) -> tuple[Piece, ...]:
     )
 
 
-def place(
-    sizes: Sequence[tuple[int, int]], servers: int, *, split_elements_min: int = SPLIT_ELEMENTS_MIN
-) -> tuple[tuple[Piece, ...], ...]:
+def place(sizes: Sequence[tuple[int, int]], servers: int) -> tuple[tuple[Piece, ...], ...]:
     """Place the pieces of each key, deterministically.
 
     Args:
         sizes: for each key, elements (at least one) and bytes per element.
         servers: number of servers.
-        split_elements_min: size from which a key is split.
 
     >>> [[piece.server for piece in each] for each in place([(4, 4), (2_000_000, 4), (9, 4)], 2)]
     [[1], [0, 1], [0]]
@@ -52,7 +49,7 @@ def place(
     held_bytes = [0] * servers
     small = []
     for key, (elements, element_bytes) in enumerate(sizes):
-        if elements < max(split_elements_min, servers):
+        if elements < max(SPLIT_ELEMENTS_MIN, servers):
             small.append(key)
             continue
         placed[key] = cut(elements, range(servers))

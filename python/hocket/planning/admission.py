@@ -68,6 +68,7 @@ def judged(
             curvature=None if learning is None else learning.curvature,
             floors=(0.0,) if fitted is None else (0.0, fitted),
             epsilon=epsilon,
+            walks=learning is None or not learning.adaptive,
         ):
             before = worst.get(check.name)
             if before is None or _severity(check) > _severity(before):

@@ -1,20 +1,25 @@
-"""Choice of how seldom ranks that may step alone exchange how far they came: as often as their network lets them.
+"""Choice of how seldom ranks that may step alone exchange how far they came, and in which form: as often as their network lets
+them.
 
 What ranks learn by steps alone is not known beforehand, but more of them are hardly better for learning. So the schedule has the
-fewest with which exchanges take next to nothing of the time, or as many as the promise allows.
+fewest with which exchanges take next to nothing of the time, or as many as the promise allows. Where the promise lets policies
+round what travels, that may be fewer. The choice says how much of a synchronous iteration's progress makes it worth while.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from hocket.artefacts.local import Local, localized
 from hocket.artefacts.network import Network
-from hocket.artefacts.plan import Candidate, Plan
+from hocket.artefacts.plan import Candidate, Plan, Traced
 from hocket.artefacts.profile import Profile
 from hocket.artefacts.promise import Promise
+from hocket.planning import efficiency
 from hocket.planning.reason import seconds
 from hocket.planning.schedules import steady
 
@@ -25,54 +30,157 @@ FRAGMENTS = 3
 """Number of divisions into fragments that are tried."""
 
 FASTER = 0.97
-"""Fraction of the other plan's time above which steps alone are not worth their effects."""
+"""Fraction of the other plan's time above which steps alone, and merged or late gradients, are not worth their effects."""
+
+SIMULATED_MORE = 4
+"""Larger numbers of steps alone that are simulated where fewer take longer than predicted, before the largest one."""
+
+Simulated = Callable[[Plan], float]
+"""Function that simulates a plan, and returns the mean seconds of an iteration."""
+
+CODECS = {"int8": True, "int4": True, "top_k": False, "sparse_int2": False}
+"""Policies that shorten what travels and keep what they round for the next exchange, those that round less first. True: all
+elements travel, so that more exchanges are worth more than the bits (Streaming DiLoCo, arXiv 2501.18512, lost nothing by 4)."""
 
 
-def instead_of(other: Plan, plan: Plan, graph: Network, profile: Profile, promise: Promise) -> Plan:
-    """Return the plan with steps alone, if the promise allows them and they are faster than the `other` plan, and else that, with a
-    sentence on it.
+def instead_of(
+    other: Plan,
+    plan: Plan,
+    graph: Network,
+    profile: Profile,
+    promise: Promise,
+    *,
+    codecs: bool = True,
+    simulated_s: Simulated | None = None,
+) -> Plan:
+    """Return the plan with steps alone, if the promise allows them and they may be faster than the `other` plan, and else that,
+    with a sentence on it. `codecs`: policies may shorten what travels, as far as the promise goes; `simulated_s`: time of an
+    iteration, by which choices are checked.
 
     Raises UsageError for a gradient that the profile lacks.
     """
     most = promise.local or 1
     if most < 2:
         return other
+
+    def of(codec: str) -> Alone:
+        found = _of_codec(codec, plan, graph, profile, promise)
+        return found if simulated_s is None else _checked(found, plan, most, profile, simulated_s)
+
+    best = of("")
+    for codec in _codecs(plan, promise) if codecs else ():
+        if _is_better(found := of(codec), best, profile):
+            best = found
+    sizes = [bucket.elements for bucket in other.buckets]
+    other_s = other.predicted_step_s / (
+        efficiency.of_schedule(other.schedule, sizes, profile.learning) or 1.0
+    )
+    if best.iteration_s > FASTER * other_s:
+        words = f" Steps alone would take {seconds(best.iteration_s)} each, which is not faster: ranks step together."
+        return replace(other, reason=other.reason + words)
+    made = localized(coded(plan, best.codec), best.local)
+    evidence = replace(
+        other.evidence,
+        predicted_step_s=best.iteration_s,
+        bound_step_s=None,
+        candidates=(
+            Candidate(label=made.label, predicted_step_s=best.iteration_s),
+            *other.evidence.candidates,
+        ),
+        checks=(),
+    )
+    words = _said(best, other.predicted_step_s) + _said_of_progress(best.iteration_s / other_s, profile)
+    return replace(made, evidence=evidence, reason=plan.reason + words)
+
+
+class Alone(NamedTuple):
+    """Steps alone with the policy `codec`, none if it is empty, and the seconds of an iteration."""
+
+    codec: str
+    local: Local
+    iteration_s: float
+
+
+def _of_codec(codec: str, plan: Plan, graph: Network, profile: Profile, promise: Promise) -> Alone:
+    """Return the fewest steps alone with which exchanges take next to nothing of the time, else the fastest."""
+    short, most = coded(plan, codec), promise.local or 1
     tried = [
-        _fewest(plan, graph, profile, Local(every=most, late=late, fragments=fragments))
+        Alone(codec, *_fewest(short, graph, profile, Local(every=most, late=late, fragments=fragments)))
         for late in [0, *_powers(promise.delay or 0)]
         # Parts of a model are under way for as long as all of it is, unless steps go on meanwhile.
         for fragments in [1, *_powers(len(plan.buckets))[1:]][: 1 + FRAGMENTS * (late > 0)]
         if late < most and fragments <= most
     ]
-    enough = [each for each in tried if each[1] <= (1 + WAITS) * profile.step_s]
-    if enough:
-        local, iteration_s = min(enough, key=lambda each: (each[0].every, each[0].late, each[0].fragments))
-    else:
-        local, iteration_s = min(tried, key=lambda each: (each[1], each[0].late, each[0].fragments))
-    if iteration_s > FASTER * other.predicted_step_s:
-        words = (
-            f" Steps alone would take {seconds(iteration_s)} each, which is not faster: ranks step together."
-        )
-        return replace(other, reason=other.reason + words)
-    made = localized(plan, local)
+    if enough := [each for each in tried if _is_enough(each, profile)]:
+        return min(enough, key=lambda each: (each.local.every, each.local.late, each.local.fragments))
+    return min(tried, key=lambda each: (each.iteration_s, each.local.late, each.local.fragments))
+
+
+def _checked(found: Alone, plan: Plan, most: int, profile: Profile, simulated_s: Simulated) -> Alone:
+    """Return a choice with its simulated time, and with more steps alone, to `most`, if exchanges take longer than predicted."""
+    coded_plan = coded(plan, found.codec)
+    numbers = [each for each in _numbers(most) if each > found.local.every]
+    for every in [found.local.every, *numbers[:SIMULATED_MORE], *numbers[SIMULATED_MORE:][-1:]]:
+        local = replace(found.local, every=every)
+        found = Alone(found.codec, local, simulated_s(localized(coded_plan, local)))
+        if _is_enough(found, profile):
+            break
+    return found
+
+
+def _is_enough(each: Alone, profile: Profile) -> bool:
+    return each.iteration_s <= (1 + WAITS) * profile.step_s
+
+
+def _is_better(found: Alone, best: Alone, profile: Profile) -> bool:
+    """Return whether a codec that rounds more is worth it: without it exchanges take too long; or it has as many bits for each
+    element as learning needs, and halves the steps alone."""
+    if not _is_enough(best, profile):
+        return _is_enough(found, profile) or found.iteration_s <= FASTER * best.iteration_s
+    halves = CODECS[found.codec] and 2 * found.local.every <= best.local.every
+    return _is_enough(found, profile) and halves
+
+
+def _codecs(plan: Plan, promise: Promise) -> Iterator[str]:
+    """Yield the policies that may shorten what travels, those that round less first."""
+    if promise.loss == "any" and all(bucket.dtype == "f32" for bucket in plan.buckets):
+        yield from CODECS
+
+
+def coded(plan: Plan, codec: str) -> Plan:
+    """Return the plan with a policy for all buckets; as it is for none."""
+    if not codec:
+        return plan
+    buckets = tuple(
+        replace(each, route=Traced(policy=codec), codec="none", codec_links=(), cards=None)
+        for each in plan.buckets
+    )
+    return replace(plan, buckets=buckets, label=f"{plan.label}, {codec}")
+
+
+def _said(best: Alone, other_s: float) -> str:
+    local = best.local
     late = f", and go on for {local.late} while that is under way" if local.late else ""
     parts = f", in {local.fragments} parts one after the other" if local.fragments > 1 else ""
-    words = (
-        f" Ranks step alone and exchange how far they came once in {local.every} steps{parts}{late}: an iteration is predicted to "
-        f"take {seconds(iteration_s)} instead of {seconds(other.predicted_step_s)}. How they learn by it is not known beforehand: "
-        "`hocket check` compares it."
+    codec = f", by the policy {best.codec}" if best.codec else ""
+    return (
+        f" Ranks step alone and exchange how far they came once in {local.every} steps{parts}{codec}{late}: an iteration is "
+        f"predicted to take {seconds(best.iteration_s)} instead of {seconds(other_s)}."
     )
-    evidence = replace(
-        other.evidence,
-        predicted_step_s=iteration_s,
-        bound_step_s=None,
-        candidates=(
-            Candidate(label=made.label, predicted_step_s=iteration_s),
-            *other.evidence.candidates,
-        ),
-        checks=(),
-    )
-    return replace(made, evidence=evidence, reason=plan.reason + words)
+
+
+def _said_of_progress(worth: float, profile: Profile) -> str:
+    """Say how much progress an iteration has to make. `worth`: of a synchronous one's, where both are as good."""
+    learning = profile.learning
+    pays = f" It pays where an iteration makes more than {worth:.2f} of a synchronous one's progress"
+    if learning is None or learning.noise_scale is None:
+        known = ", which is not known beforehand"
+    else:
+        least = efficiency.of_alone(learning.ranks, learning.noise_scale)
+        known = f"; by the noise of gradients it makes {least:.2f} at least, what a rank learns by itself"
+        if least > worth:
+            return f"{pays}{known}, so it pays in any case, as long as ranks do not drift apart."
+    return f"{pays}{known}: the guard judges each exchange, and `hocket check` compares both."
 
 
 def _fewest(plan: Plan, graph: Network, profile: Profile, most: Local) -> tuple[Local, float]:

@@ -13,7 +13,7 @@ candidates was 3 %, the largest 11 %, and the chosen one was the fastest; withou
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from hocket import _native
@@ -78,8 +78,8 @@ def predict(plan: Plan, cluster: Cluster, profile: Profile) -> Prediction:
 
 def alone_s(bucket: Bucket, graph: Network) -> float:
     """Time of one bucket with the network to itself."""
-    cost, routes = _prepared([bucket], graph, None, {})
-    return cost.alone_s(routes[_kind(bucket, None, {})], bucket.elements)
+    described = _described(_kind(bucket, None, {}), graph)
+    return _native.PlanCost(graph.native, [described]).alone_s(0, bucket.elements)
 
 
 def predict_on(
@@ -116,25 +116,18 @@ class Steps:
 
     def __init__(self, plans: Sequence[Plan], profile: Profile, factor: Factor = as_modelled) -> None:
         """`factor`: as for `predict_on`."""
-        known = _by_name(profile)
-        kinds: dict[_Kind, int] = {}
         self._profile, self._factor = profile, factor
+        self._routes = _Routes(profile, factor)
         self._on_cards = {
             at: plan for at, plan in enumerate(plans) if any(each.cards is not None for each in plan.buckets)
         }
         self.launches = [
             [
-                (
-                    kinds.setdefault(_kind(each, plan.workers, known), len(kinds)),
-                    each.elements,
-                    _native.BUCKET_S + _ready(each, known),
-                    factor(each),
-                )
+                self._routes.launch(each, plan.workers)
                 for each in sorted(plan.buckets, key=lambda bucket: bucket.priority)
             ]
             for plan in plans
         ]
-        self._kinds = list(kinds)
 
     def on(self, graph: Network) -> list[float]:
         """Seconds of a step of each plan. UsageError if a plan uses a card that not all hosts have."""
@@ -149,7 +142,7 @@ class Steps:
 
     def cost(self, graph: Network) -> _native.PlanCost:
         """The cost model of all routes on a network, for use with the `launches` of each plan, which are in order of priority."""
-        return _native.PlanCost(graph.native, _described(self._kinds, graph))
+        return self._routes.on(graph)
 
     def step_s(self, cost: _native.PlanCost, launches: Sequence[Launch]) -> float:
         """Seconds of a step with these buckets."""
@@ -247,25 +240,12 @@ def _launches(
     factor: Factor,
     workers: Collection[int] | None,
 ) -> tuple[_native.PlanCost, list[Launch]]:
-    known = _by_name(profile)
-    cost, routes = _prepared(buckets, graph, workers, known)
-    return cost, [
-        (
-            routes[_kind(each, workers, known)],
-            each.elements,
-            _native.BUCKET_S + _ready(each, known),
-            factor(each),
-        )
-        for each in buckets
-    ]
+    routes = _Routes(profile, factor)
+    launches = [routes.launch(each, workers) for each in buckets]
+    return routes.on(graph), launches
 
 
 _Known = Mapping[str, Gradient]
-
-
-def _by_name(profile: Profile) -> _Known:
-    return {gradient.name: gradient for gradient in profile.gradients}
-
 
 _Kind = tuple[rows.Exchange | traced.Marked, tuple[int, ...], str, int, Codec, tuple[tuple[int, int], ...]]
 """Everything that determines how a bucket travels, except its size and priority."""
@@ -295,20 +275,26 @@ def _kind(bucket: Bucket, workers: Collection[int] | None, known: _Known) -> _Ki
     )
 
 
-def _prepared(
-    buckets: Iterable[Bucket], graph: Network, workers: Collection[int] | None, known: _Known
-) -> tuple[_native.PlanCost, dict[_Kind, int]]:
-    kinds = list(dict.fromkeys(_kind(bucket, workers, known) for bucket in buckets))
-    return _native.PlanCost(graph.native, _described(kinds, graph)), {
-        kind: at for at, kind in enumerate(kinds)
-    }
+class _Routes:
+    """Routes of buckets of one model, each once."""
+
+    def __init__(self, profile: Profile, factor: Factor) -> None:
+        self._known = {gradient.name: gradient for gradient in profile.gradients}
+        self._factor = factor
+        self._kinds: dict[_Kind, int] = {}
+
+    def launch(self, bucket: Bucket, workers: Collection[int] | None) -> Launch:
+        """Return a bucket's launch. UsageError: the profile lacks a gradient of it."""
+        kind = _kind(bucket, workers, self._known)
+        start_s = _native.BUCKET_S + _ready(bucket, self._known)
+        return self._kinds.setdefault(kind, len(self._kinds)), bucket.elements, start_s, self._factor(bucket)
+
+    def on(self, graph: Network) -> _native.PlanCost:
+        """Return the cost model on a network of the routes of all launches so far."""
+        return _native.PlanCost(graph.native, [_described(kind, graph) for kind in self._kinds])
 
 
-def _described(kinds: Iterable[_Kind], graph: Network) -> list[_Described]:
-    return [_one_described(kind, graph) for kind in kinds]
-
-
-def _one_described(kind: _Kind, graph: Network) -> _Described:
+def _described(kind: _Kind, graph: Network) -> _Described:
     route, order, dtype, chunk_bytes, codec, codec_links = kind
     if isinstance(route, traced.Marked):
         # What a policy does depends on the network, and its program names ranks as they are.

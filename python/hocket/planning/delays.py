@@ -27,9 +27,6 @@ from hocket.planning.turn_memory import extra_bytes
 from hocket.planning.walk import Rule
 from hocket.settings import Guard
 
-FASTER = 0.97
-"""Fraction of the synchronous iteration time above which merged or late gradients are not worth their effects."""
-
 ALIKE = 1.02
 """Ratio up to which times for the same progress count as equal; among these, more updates win, then less delay."""
 
@@ -45,10 +42,12 @@ def scheduled(
     rate: Rule | None = None,
     *,
     guard: Guard = "full",
+    codecs: bool = True,
+    simulated_s: alone.Simulated | None = None,
 ) -> Plan:
     """Return the plan with the fastest schedule that the guard accepts, if it is faster, and with a sentence on it; else the plan
     unchanged, or at gates if that is faster. The guard uses the profile's `learning`. `rate`: None for the rule that the profile's
-    optimizer needs.
+    optimizer needs; `codecs`: policies may shorten what travels; `simulated_s`: by which steps alone are checked.
 
     Raises UsageError for a gradient that the profile lacks, and for the guard `paper` without the inputs of its ratio.
     """
@@ -57,7 +56,7 @@ def scheduled(
     if not all(reduces_means(bucket) for bucket in plan.buckets):
         return _scheduled_dense(plan, graph, profile, promise, rate=rate, guard=guard)
     together = _merged_or_late(plan, graph, profile, promise, rate=rate, guard=guard)
-    return alone.instead_of(together, plan, graph, profile, promise)
+    return alone.instead_of(together, plan, graph, profile, promise, codecs=codecs, simulated_s=simulated_s)
 
 
 def _merged_or_late(
@@ -87,7 +86,7 @@ def _merged_or_late(
         for each in found
         if (merge_of(each.schedule) > 1 or each.schedule.delay_max)
         and divided(each.schedule, variables) is None
-        and cost_s(each) <= FASTER * synchronous_s
+        and cost_s(each) <= alone.FASTER * synchronous_s
     ]
     if not gaining:
         return _saying(synchronous, " Merged or late gradients would gain nothing: none are used.")
@@ -128,7 +127,7 @@ def _scheduled_dense(
     dense = _dense(plan, graph, profile)
     if dense is not None:
         made = scheduled(dense, graph, profile, promise, rate, guard=guard)
-        if made.schedule.turns and made.predicted_step_s <= FASTER * plan.predicted_step_s:
+        if made.schedule.turns and made.predicted_step_s <= alone.FASTER * plan.predicted_step_s:
             return made
     return _saying(
         plan,
@@ -177,7 +176,7 @@ def _synchronous(plan: Plan, graph: Network, profile: Profile) -> Plan:
         plan, buckets=by_need(plan.buckets, profile), schedule=Schedule(overlap="gates")
     )
     iteration_s = steady(gated, graph, profile).iteration_s
-    if iteration_s > FASTER * plan.predicted_step_s:
+    if iteration_s > alone.FASTER * plan.predicted_step_s:
         return plan
     words = (
         f" At gates, where each layer's forward waits for its own gradients alone, an iteration is predicted to take "

@@ -3,7 +3,8 @@
 A step with a batch of B makes a progress in proportion to B / (Bn + B), where the gradient noise scale Bn = tr(Σ) / ‖g‖² is the
 batch at which noise and gradient are equally large (McCandlish, Kaplan, Amodei et al., "An Empirical Model of Large-Batch
 Training", 2018).
-Merging k iterations makes one step with k B in place of k steps with B. Batches count in contributions of ranks.
+Merging k iterations makes one step with k B in place of k steps with B, and ranks that step alone make steps with B = 1. Batches
+count in contributions of ranks.
 """
 
 from __future__ import annotations
@@ -21,6 +22,16 @@ def of_merged(merged: int, ranks: int, noise_scale: float) -> float:
     0.75
     """
     return (noise_scale + ranks) / (noise_scale + merged * ranks)
+
+
+def of_alone(ranks: int, noise_scale: float) -> float:
+    """Return the least efficiency of ranks that step alone: a step of a rank by itself makes 1 / (Bn + 1). The mean of ranks takes
+    away noise as the mean of gradients does, so they make more than that, unless they drift apart.
+
+    >>> of_alone(4, 0.0), of_alone(4, 2.0), round(of_alone(4, 1e9), 6)
+    (1.0, 0.5, 0.25)
+    """
+    return (noise_scale + ranks) / (ranks * (noise_scale + 1))
 
 
 def of_schedule(schedule: Schedule, elements: Sequence[int], learning: Learning | None) -> float | None:

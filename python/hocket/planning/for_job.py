@@ -37,7 +37,9 @@ class ForJob:
         guard accepts."""
         found = search.considered(self.cluster, profile, len(self.ranks), promise=promise)
         plan = found.explained(found.best)
-        return self.renamed(delays.scheduled(plan, found.question.graph, profile, promise, guard=guard))
+        graph = found.question.graph
+        # A job that changes its plan has no policies.
+        return self.renamed(delays.scheduled(plan, graph, profile, promise, guard=guard, codecs=False))
 
     def renamed(self, plan: Plan) -> Plan:
         """Translate a planner's plan to the job's ranks."""

@@ -93,9 +93,11 @@ def described(check: Check) -> str:
     >>> described(Check(name="stability", value=0.3, limit=0.05, passed=False))
     'stability 0.3: limit 0.05, exceeded'
     """
-    outcome = {True: "kept", False: "exceeded", None: "unknown"}[check.passed]
-    value = "" if check.value is None else f" {check.value:.4g}"
-    return f"{check.name}{value}: limit {check.limit:.4g}, {outcome}"
+    if check.value is None:
+        outcome = "unknown, and so refused" if check.passed is False else "unknown"
+        return f"{check.name}: limit {check.limit:.4g}, {outcome}"
+    outcome = "kept" if check.passed else "exceeded"
+    return f"{check.name} {check.value:.4g}: limit {check.limit:.4g}, {outcome}"
 
 
 def used(check: Check) -> float:
@@ -148,22 +150,24 @@ def checks(
     curvature: float | None,
     floors: Sequence[float] = (),
     epsilon: float = EPSILON,
-    progress_lost_max: float = PROGRESS_LOST_MAX,
+    walks: bool = True,
 ) -> tuple[Check, ...]:
     """All checks of a schedule. `walk`: None if the loss's walk is unknown; `curvature`: the largest eigenvalue of the Hessian,
     None if not measured.
 
     `floors` are further candidates for the loss's floor (fitted, 0, the user's); the worst progress counts, among floors with which
-    synchronous training makes progress.
+    synchronous training makes progress. `walks`: the optimizer is one of which a walk may be known. Others, such as Adam, learn
+    slower where gradients are late, without a sign that a sentinel sees: uncorrected lateness of theirs needs a known stability.
     """
     merges = turns.merges
     ratio = None if walk is None else paper_ratio(walk, merges, rule)
     kept = None if walk is None else _kept(walk, turns, rule, floors)
-    least = 1 - progress_lost_max
+    least = 1 - PROGRESS_LOST_MAX
     limit = MARGIN * turns.limit(momentum)
     steepest = None if curvature is None else rate * turns.factor(rule) * curvature
     # Synchronous training may run at the edge of its own limit: a schedule that changes nothing is no danger.
     trivial = turns.staleness == 0 and max(merges) == 1
+    unknown = False if turns.missed and not walks else None
     above = ratio is not None and ratio >= 1
     return (
         Check(
@@ -177,7 +181,7 @@ def checks(
             name="stability",
             value=steepest,
             limit=limit,
-            passed=True if trivial else None if steepest is None else steepest <= limit,
+            passed=True if trivial else unknown if steepest is None else steepest <= limit,
         ),
     )
 

@@ -16,12 +16,11 @@ from hocket.artefacts import shipped
 from hocket.artefacts.dtypes import ITEM_BYTES
 from hocket.artefacts.tuning import Tuning
 from hocket.errors import Error, PolicyError, ProgramError
-from hocket.policy import declared, handles
+from hocket.policy import declared, handles, sources
 from hocket.policy.bucketing import Bucket, Gradient, bucketed
 from hocket.policy.context import Context, settle
-from hocket.policy.frozen import frozen
 from hocket.policy.kernels import Kernel
-from hocket.policy.observed import Guard, Snapshot, Source
+from hocket.policy.observed import Assumptions, Guard, Snapshot, Source
 from hocket.policy.policy import DEFAULTS, Policy, Value
 from hocket.policy.recorder import Draft, Pending, Recorder
 from hocket.policy.topology import Topology
@@ -34,6 +33,32 @@ BUCKET = 0
 
 NEGOTIATIONS_MAX = 100
 """Limit of negotiations in one handler; more mean an endless loop."""
+
+
+def frozen(policy: Policy, assumptions: Assumptions) -> Policy:
+    """Return a policy with the same attributes, under a class that refuses to set one after a statistic was used."""
+    kind = type(policy)
+
+    def refuse(name: str) -> None:
+        if assumptions.looked:
+            raise sources.refusal(
+                f"{kind.__name__} keeps `{name}` after it looked at statistics: nothing would guard it later\n"
+                "hint: ask again in each handler; what stays is an agreed value (`cx.agreed`) or `cx.state`"
+            )
+
+    class Frozen(kind):  # type: ignore[valid-type,misc]  # the user's own
+        def __setattr__(self, name: str, value: object) -> None:
+            refuse(name)
+            super().__setattr__(name, value)
+
+        def __delattr__(self, name: str) -> None:
+            refuse(name)
+            super().__delattr__(name)
+
+    Frozen.__name__, Frozen.__qualname__ = kind.__name__, kind.__qualname__
+    made: Policy = object.__new__(Frozen)
+    made.__dict__ = policy.__dict__
+    return made
 
 
 @dataclass(frozen=True)
@@ -95,6 +120,8 @@ class Traced:
     kernels: Mapping[str, Kernel]
     starts: Mapping[str, tuple[int, int]]
     """State buffers that start as a slice of the bucket."""
+    by_gradient: bool = False
+    """True if `on_tensor_ready` works on each gradient, which may begin as soon as that is there."""
 
 
 @dataclass(frozen=True)
@@ -202,7 +229,8 @@ class Programs:
             raise PolicyError(
                 f"{_handler(self._policy, 'on_buffer_ready')} is refused: {why}", findings=findings
             ) from None
-        return Traced(program, trace.guards, dict(draft.kernels), dict(draft.starts))
+        by_gradient = not is_plain(self._policy)
+        return Traced(program, trace.guards, dict(draft.kernels), dict(draft.starts), by_gradient)
 
 
 def bucket_program(policy: Policy, bucket: Bucket, context: TraceContext, *, name: str = "bucket") -> Traced:
@@ -253,12 +281,19 @@ def _trace(policy: Policy, bucket: Bucket, context: TraceContext, name: str) -> 
     def run_rank(handlers: Policy, draft: Draft, rank: int) -> None:
         recorder = Recorder(draft, rank)
         buffer = recorder.bound("bucket", bucket.elements, bucket.dtype)
-        if bucket.dtype in ("f64", "f32", "f16", "bf16") and bucket.elements:
-            draft.builder.record_non_finite(rank, buffer.place, source=None)
+
+        def record_non_finite(place: tuple[int, int, int]) -> None:
+            if bucket.dtype in ("f64", "f32", "f16", "bf16") and place[1] < place[2]:
+                draft.builder.record_non_finite(rank, place, source=None)
+
+        if is_plain(policy):
+            record_non_finite(buffer.place)
         start = 0
         for gradient in () if is_plain(policy) else bucket.gradients:
             place = (buffer.place[0], start, start + gradient.elements)
             start += gradient.elements
+            # Of the whole bucket, it would keep what writes to this gradient until the others are there.
+            record_non_finite(place)
             handlers.on_tensor_ready(
                 Context(recorder, lambda _grad, _priority: None), _gradient(recorder, gradient, place)
             )

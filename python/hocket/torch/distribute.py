@@ -35,9 +35,8 @@ from hocket.torch.spans import watch
 from hocket.torch.state_parts import TorchParts
 from hocket.torch.trainable import Abandoned, check_batch_norm
 from hocket.torch.watch import Watch
-from hocket.training.assemble.asked import agree_on_call
+from hocket.training.assemble.asked import Given, agree_on_call
 from hocket.training.assemble.choice import check_settings, policy_of, promise_asked, spans_of
-from hocket.training.assemble.newcomers import Asked
 from hocket.training.assemble.start import prepare, session_of
 from hocket.training.beside.spans import Spans
 from hocket.training.elastic.fetching import come
@@ -183,11 +182,7 @@ def distribute(
             made = _trained(
                 framework,
                 parts,
-                plan=plan,
-                policy=policy,
-                promise=promise,
-                search=search,
-                local=local,
+                Given(plan, policy, promise, search, local),
                 process=process,
                 settings=settings,
                 keep=buffers,
@@ -243,12 +238,8 @@ def _make_room(framework: Torch, process: Process) -> Loop | None:
 def _trained(
     framework: Torch,
     parts: TorchParts,
+    asked: Given,
     *,
-    plan: Plan | None,
-    policy: Policy | None,
-    promise: Promise | None,
-    search: str | None,
-    local: Local | None,
     process: Process,
     settings: Settings,
     keep: Keep | None,
@@ -258,25 +249,14 @@ def _trained(
     if process.job.world > 1:
         check_batch_norm(model)
     if process.is_newcomer:
-        asked = Asked(None, policy, promise, local)
         members = Members(framework, parts, process=process, settings=settings, asked=asked, keep=keep)
         return Distributed(framework, *members.come(lambda: _spans(framework, process, settings)))
-    source = prepare(
-        framework,
-        plan=plan,
-        policy=policy,
-        promise=promise,
-        search=search,
-        local=local,
-        process=process,
-        settings=settings,
-    )
+    source = prepare(framework, asked, process=process, settings=settings)
     if not source.in_step and keep not in (None, "none"):
         hint = 'buffers="none", or a plan in which some buckets are reduced'
         raise refused(SERVERS, BUFFERS, what=f"buffers={keep!r}", hint=hint)
     keep = keep or ("after_step" if source.in_step else "none")
     if process.elastic:
-        asked = Asked(plan, policy, promise, local)
         members = Members(framework, parts, process=process, settings=settings, asked=asked, keep=keep)
         return Distributed(framework, *members.begin(source, _spans(framework, process, settings)))
     buffers = Buffers(model, keep, process.job, process.engine)

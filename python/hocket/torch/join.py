@@ -19,6 +19,7 @@ from hocket.torch.framework import Torch
 from hocket.torch.join_events import BATCH, FINISHED, Events
 from hocket.torch.join_owners import JoinedOwners
 from hocket.torch.module_buffers import BeforeForward, Buffers
+from hocket.torch.weighing import scaled
 from hocket.training.checkpoint.replicate import replicate
 from hocket.training.memory.buckets import LoadedBucket
 from hocket.training.step.reducing import ReducingSession
@@ -86,10 +87,7 @@ class Window:
         """Scale to the mean of the ranks that count."""
         if self._factor == 1:
             return
-        bucket.elements.mul_(self._factor)
-        for gradient in (self._framework.trained[name].grad for name in bucket.names if bucket.sparse):
-            if gradient is not None:
-                gradient.mul_(self._factor)
+        scaled(self._framework.trained, bucket, self._factor)
 
     def announce(self, *, active: bool = True) -> None:
         """Begin a step, with a batch or without, and tell the others; each step counts once."""

@@ -56,6 +56,7 @@ class Local:
 
     Attributes:
         came: by parameter, the gradient of the anchor's last step, until the next exchange.
+        before_step: called when a step of the script's optimizer begins, before anything else.
         moves: by parameter, how often the anchor has changed: once for each step, twice for each change by the script.
     """
 
@@ -73,6 +74,7 @@ class Local:
         self._on = self._apart = False
         """True if ranks step alone, and if this rank has stepped since the anchor was all that it has."""
         self._undo: list[Callable[[], None]] = []
+        self.before_step: Callable[[], None] | None = None
         self.came: dict[str, torch.Tensor] = {}
         self.moves: Counter[str] = Counter()
 
@@ -105,6 +107,9 @@ class Local:
         self, bucket: LoadedBucket, under_way: Sequence[tuple[LoadedBucket, float]], weight: float = 1.0
     ) -> None:
         """Write how far the rank came since its last part of an exchange, times its weight."""
+        if not self._apart:
+            # The rank has not stepped since, and may come too late to this exchange.
+            self._take()
         with torch.no_grad():
             for at, (name, view) in enumerate(zip(bucket.names, bucket.views, strict=True)):
                 torch.sub(self._anchor[name], self._trained[name], out=view)
@@ -120,7 +125,7 @@ class Local:
         with torch.no_grad(), optimizers.outside_forward():
             for each in arrivals:
                 self._arrive(each)
-        self._apart = len(lacks) > 0 or self._mix is not None
+        self._apart = len(lacks) > 0 or self._mix is not None or any(each.ahead for each in arrivals)
 
     def settle(self) -> None:
         """Go on from the anchor itself."""
@@ -151,7 +156,7 @@ class Local:
     def _arrive(self, arrival: Arrival) -> None:
         names = arrival.mean.names
         own, anchor = self._own(names), self._of(names)
-        ahead = any(turn.iterations for turn in arrival.pending)
+        ahead = arrival.ahead or any(turn.iterations for turn in arrival.pending)
         if self._mix is not None:
             self._step(arrival)
             torch._foreach_lerp_(own, anchor, 1 - self._mix)
@@ -247,6 +252,8 @@ class Local:
 
     def _install(self) -> None:
         def stepping(*_: object) -> None:
+            if self.before_step is not None:
+                self.before_step()
             if self._on and not self._apart:
                 # A script may load or change parameters wherever the anchor is all that there is.
                 self._take()

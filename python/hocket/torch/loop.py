@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 
 from hocket.errors import UsageError
+from hocket.refusals import JOIN, SHARES, refused
 from hocket.torch import scaled_rates
-from hocket.torch.distribute import distributed_of
+from hocket.torch.distribute import Distributed, distributed_of
+from hocket.torch.join import Window
 from hocket.torch.optimizers import wrapped_step
+from hocket.torch.weighing import scaled, weigh
 from hocket.training.loop.changes import Told
 from hocket.training.loop.learning_rate import Rule, Scale
-from hocket.training.loop.loop import Loop
 from hocket.training.loop.samples import Samples
+from hocket.training.loop.shares import Shares, check
+from hocket.training.loop.speed import Speed
+from hocket.training.step.reducing import ReducingSession
+from hocket.training.step.weighted import Weighted
+
+log = logging.getLogger("hocket.training")
 
 OF_BATCHES = ("batch_size", "batch_sampler", "drop_last", "generator", "sampler", "shuffle")
 """Options of DataLoader that `batches` decides."""
@@ -46,6 +56,7 @@ def batches(
     shuffle: bool = True,
     seed: int = 0,
     drop_last: bool = False,
+    shares: Shares | None = None,
     name: str = "train",
     **options: Any,
 ) -> Batches:
@@ -64,12 +75,16 @@ def batches(
         shuffle: False: keep the data set's order, of which each batch of all ranks is a piece.
         seed: seed of the order; the same on all ranks.
         drop_last: leave out the steps for which not all ranks have a full batch.
+        shares: for ranks of unequal speed, what each gets of the `batch_size` times the number of ranks that all get together: a
+            number for each rank, or a dictionary with one for each host, in proportion, or `"measured"`: by the samples that each
+            trains on in a second, measured in the first steps and again in each pass. Gradients are then means over samples
+            instead of ranks, so a step is that of one process with the whole batch. The same on all ranks.
         name: name in checkpoints, which tells several data sets of a script apart.
         options: options of `torch.utils.data.DataLoader`, such as `num_workers` and `collate_fn`.
 
     Raises:
-        UsageError: a number is out of range, the data set cannot be asked for samples by number, ranks have different data sets, or
-            an earlier loop or the checkpoint had another one of this name.
+        UsageError: a number or a share is out of range, the data set cannot be asked for samples by number, ranks have different
+            data sets or shares, or an earlier loop or the checkpoint had another one of this name.
         RendezvousError: some ranks do not call `batches`.
 
     >>> import hocket.torch as hk
@@ -79,9 +94,9 @@ def batches(
     >>> len(data), [batch.tolist() for batch in data]
     (3, [[0, 1], [2, 3], [4]])
     """
-    if refused := sorted(set(options) & set(OF_BATCHES)):
+    if theirs := sorted(set(options) & set(OF_BATCHES)):
         raise UsageError(
-            f"batches: {', '.join(refused)} of a DataLoader: which samples a batch has is decided here\n"
+            f"batches: {', '.join(theirs)} of a DataLoader: which samples a batch has is decided here\n"
             "hint: batch_size, shuffle, seed and drop_last are arguments of hk.batches"
         )
     if batch_size < 1:
@@ -93,9 +108,15 @@ def batches(
             f"batches: {type(dataset).__name__} has no length, or gives its samples in its own order\n"
             "hint: a data set with __len__ and __getitem__, or a DataLoader of your own in each rank"
         )
-    loop = distributed_of(model).loop
-    samples = loop.data(name, samples=len(dataset), seed=seed if shuffle else None)
-    return Batches(loop, samples, dataset, batch_size, name=name, drop_last=drop_last, options=options)
+    found, dealt = distributed_of(model), ""
+    if shares is not None:
+        check(shares)
+        found.loop.check_dealt(batch_size, shares)
+        dealt = f", in batches of {batch_size} with shares={shares!r}"
+    samples = found.loop.data(name, samples=len(dataset), seed=seed if shuffle else None, dealt=dealt)
+    return Batches(
+        found, samples, dataset, batch_size, shares, name=name, drop_last=drop_last, options=options
+    )
 
 
 class Batches:
@@ -103,18 +124,29 @@ class Batches:
 
     def __init__(
         self,
-        loop: Loop,
+        found: Distributed,
         samples: Samples,
         dataset: torch.utils.data.Dataset[Any],
         batch_size: int,
+        shares: Shares | None,
         *,
         name: str,
         drop_last: bool,
         options: Mapping[str, Any],
     ) -> None:
         """Prepare the batches; see `batches`."""
-        self._loop, self._samples, self._name = loop, samples, name
+        self._found, self._loop, self._samples, self._name = found, found.loop, samples, name
         self._batch_size, self._drop_last = batch_size, drop_last
+        self._weighted: Weighted | None = None
+        self._speed = Speed(found.session.job.progress) if shares == "measured" else None
+        self._measured = False
+        before, samples.dealt = samples.dealt, None
+        if shares is not None:
+            self._weighted = _weighted(found)
+            even = [1.0] * found.session.job.world
+            samples.dealt = self._loop.dealt(batch_size, even if isinstance(shares, str) else shares)
+        if samples.dealt is not before:
+            samples.deal()
         # A generator of its own, so that the script's random numbers are those of a run that was not interrupted.
         self._generator = torch.Generator()
         self._loader: torch.utils.data.DataLoader[Any] = torch.utils.data.DataLoader(
@@ -128,7 +160,10 @@ class Batches:
     def __iter__(self) -> Iterator[Any]:
         """Iterate over a pass, or the rest of one."""
         samples = self._samples
+        self._check_not_joined()
         self._loop.begins(self._name)
+        if self._speed is not None and self._speed.known:
+            self._deal_by(self._speed)
         samples.begin(self._batch_size, drop_last=self._drop_last)
         # Each rank's workers draw different random numbers, and new ones in each pass.
         self._generator.manual_seed(
@@ -139,13 +174,58 @@ class Batches:
             while not whole:
                 whole = True
                 for batch in self._loader:
-                    samples.hand_out(held=self._loop.accumulating)
+                    self._hand_out()
                     yield batch
+                    if self._speed is not None and not self._loop.accumulating:
+                        self._speed.stepped()
+                        if self._speed.known and not self._measured:
+                            self._deal_by(self._speed)
                     if samples.stale:
                         whole = False
                         break
         finally:
             samples.end()
+            if self._weighted is not None:
+                self._weighted.end()
+
+    def _hand_out(self) -> None:
+        held, me = self._loop.accumulating, self._samples.me
+        counts = self._samples.hand_out(held=held)
+        if self._weighted is not None:
+            self._weighted.batch(counts, me, held=held)
+        if self._speed is not None:
+            self._speed.got(counts[me])
+
+    def _deal_by(self, speed: Speed) -> None:
+        """Deal by the speeds of all ranks, which have made equally many steps."""
+        speeds = self._loop.speeds(self._name, speed.value)
+        if all(each > 0 for each in speeds):
+            self._measured = True
+            self._samples.dealt = self._loop.dealt(self._batch_size, speeds)
+            self._samples.deal()
+            if self._found.session.job.rank == 0:
+                words = ", ".join(f"{each:.4g}" for each in speeds)
+                log.info("batches: `%s` by the speeds of ranks: %s samples per second", self._name, words)
+        speed.begin()
+
+    def _check_not_joined(self) -> None:
+        session = self._found.session
+        joined = isinstance(session, ReducingSession) and isinstance(session.companion, Window)
+        if self._samples.dealt is not None and joined:
+            raise refused(SHARES, JOIN)
+
+
+def _weighted(found: Distributed) -> Weighted | None:
+    """Let gradients count by samples; None: they count as they are."""
+    session, trained = found.session, found.framework.trained
+    if not isinstance(session, ReducingSession):
+        # A profile: each rank trains by itself.
+        return None
+    known = session.accumulation.weighted
+    weighted = session.weigh(partial(scaled, trained))
+    if weighted is not None and known is None:
+        weigh(trained, lambda: weighted.factor)
+    return weighted
 
 
 class _Upcoming(torch.utils.data.Sampler[list[int]]):

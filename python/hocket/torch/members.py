@@ -14,7 +14,8 @@ from hocket.torch.framework import Torch
 from hocket.torch.member_buffers import BuffersBeforeForward, MemberBuffers
 from hocket.torch.module_buffers import Keep
 from hocket.torch.state_parts import TorchParts
-from hocket.training.assemble.newcomers import Asked, Late, Met, meeting, met, share_states
+from hocket.training.assemble.asked import Given
+from hocket.training.assemble.newcomers import Late, Met, meeting, met, share_states
 from hocket.training.assemble.start import elastic_session_of
 from hocket.training.beside.spans import Spans
 from hocket.training.elastic.commit import Members as Commit
@@ -35,7 +36,7 @@ class Members:
         *,
         process: Process,
         settings: Settings,
-        asked: Asked,
+        asked: Given,
         keep: Keep | None,
     ) -> None:
         """Prepare to begin. `parts`: the state, for ranks that join; `keep`: how buffers are kept equal; None: after each step."""

@@ -14,6 +14,7 @@ import logging
 import math
 import statistics
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ import torch
 from hocket import typed
 from hocket.artefacts import files
 from hocket.artefacts.learning import Learning
-from hocket.artefacts.profile import Gradient, Profile
+from hocket.artefacts.profile import Gradient, Profile, RankStep
 from hocket.job.rendezvous import Job
 from hocket.policy.policy import Value
 from hocket.refusals import AGAIN, ELASTIC, SECOND, refused
@@ -232,7 +233,7 @@ class Profiler:
                 {key: max(each.get(key, 0) for each in everyone) for key in mine if key.startswith("rows ")},
                 {key: _common([each.get(key) for each in everyone]) for key in WORKLOAD},
                 _learning(all_seen),
-                world=len(ranks),
+                ranks=[_rank_step(each) for each in everyone],
             )
         self.job.close()
         raise SystemExit(0)
@@ -244,7 +245,7 @@ class Profiler:
         workload: dict[str, int | None],
         learning: Learning | None,
         *,
-        world: int,
+        ranks: Sequence[RankStep],
     ) -> None:
         forward_s, backward_s = times_s["forward"], times_s["backward"] - times_s["forward"]
         gradients = tuple(
@@ -262,7 +263,7 @@ class Profiler:
         )
         profile = Profile(
             model=self._model_name,
-            world=world,
+            world=len(ranks),
             steps=STEPS,
             forward_s=forward_s,
             backward_s=backward_s,
@@ -272,6 +273,7 @@ class Profiler:
             batch=workload["batch"],
             accumulation=workload["backwards"],
             learning=learning,
+            ranks=tuple(ranks),
         )
         files.write(self._out, profile)
 
@@ -282,6 +284,10 @@ def _gathered(job: Job, name: str, value: Any) -> dict[int, Any]:
         name, job.rank, job.world, value, job.settings.timeout_s, without_lost=job.elastic
     )
     return {rank: each for rank, each in enumerate(given) if each is not None}
+
+
+def _rank_step(medians: Mapping[str, float]) -> RankStep:
+    return RankStep(step_s=medians["step"], batch=_common([medians.get("batch")]))
 
 
 def _common(of_all: list[float | None]) -> int | None:

@@ -56,7 +56,7 @@ class Call:
 
 
 class Scales:
-    """Factors of one optimizer's gradients; see `hocket.training.memory.scales.Scales`.
+    """Factors of one optimizer's gradients; see `hocket.training.memory.framework.Scales`.
 
     The scaler is known from its first step on. In an iteration before, it is the one that has scaled a loss last.
     """

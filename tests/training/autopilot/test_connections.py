@@ -2,7 +2,7 @@
 
 import pytest
 
-from hocket.training.autopilot.connections import Connections
+from hocket.training.autopilot.traffic import Connections
 
 MEGABYTE = 1 << 20
 

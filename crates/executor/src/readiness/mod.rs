@@ -8,8 +8,13 @@
 //! Turns of a bucket are launched in order. Each has a slot (its number modulo the slots), so that one may be in flight while the
 //! next one fills.
 //!
+//! Where a bucket's program works on single gradients, its launch begins with the first of them, and each is worked on as it comes;
+//! what needs more of the bucket runs when all are there.
+//!
 //! Budget of an arrival: one bit and two counters. The last gradient of a bucket adds a look at the schedule and a launch.
 
+mod beginning;
+mod launcher;
 #[cfg(test)]
 mod properties;
 #[cfg(test)]
@@ -17,68 +22,17 @@ mod tests;
 #[cfg(test)]
 mod training;
 
-use crate::engine::Engine;
+pub use launcher::Launcher;
+
 use crate::error::Error;
 use crate::lock::lock;
+use beginning::Beginning;
 use hocket_schedule::{LiveTurn, Point, Schedule, Sent, Turns};
 use hocket_sync::arrivals::{self, Arrivals};
 use hocket_wire::clock::now_ns;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
-
-/// What runs programs.
-pub trait Launcher {
-    /// How many places a program has for what it reduces.
-    fn slots(&self, program: u32) -> Result<u32, Error>;
-
-    /// How often it was launched.
-    fn launched(&self, program: u32) -> Result<u32, Error>;
-
-    /// Starts an instance of `program` on `slot`, whose elements it multiplies with `factor` first, when those before
-    /// are complete; returns at once. Not while an instance on that slot runs. What is `due` in an earlier iteration goes first.
-    fn launch(&self, program: u32, slot: u32, factor: f64, due: u32) -> Result<(), Error>;
-
-    /// Waits for the first `launches` instances of `program`, as [`Engine::wait`].
-    fn wait(
-        &self,
-        program: u32,
-        launches: u32,
-        timeout: Duration,
-        interrupted: &mut dyn FnMut() -> bool,
-    ) -> Result<bool, Error>;
-
-    /// Why nothing can be launched any more.
-    fn failure(&self) -> Option<Error>;
-}
-
-impl Launcher for Engine {
-    fn slots(&self, program: u32) -> Result<u32, Error> {
-        Ok(self.loaded(program)?.sets())
-    }
-
-    fn launched(&self, program: u32) -> Result<u32, Error> {
-        Ok(self.loaded(program)?.asked())
-    }
-
-    fn launch(&self, program: u32, slot: u32, factor: f64, due: u32) -> Result<(), Error> {
-        self.launch_on(program, slot, factor, due)
-    }
-
-    fn wait(
-        &self,
-        program: u32,
-        launches: u32,
-        timeout: Duration,
-        interrupted: &mut dyn FnMut() -> bool,
-    ) -> Result<bool, Error> {
-        self.wait_for(program, launches, timeout, interrupted)
-    }
-
-    fn failure(&self) -> Option<Error> {
-        Self::failure(self)
-    }
-}
 
 /// What an arrival was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,6 +67,8 @@ struct Bucket {
     times_ns: Vec<AtomicU64>,
     /// Number of turns that were launched.
     launched: AtomicU32,
+    /// Where the program works on single gradients.
+    beginning: Option<Beginning>,
 }
 
 /// Counts the gradients of all buckets and launches their programs by the turns of a schedule.
@@ -174,6 +130,8 @@ impl<L: Launcher> Readiness<L> {
                 arrivals: Arrivals::new(gradients),
                 times_ns: (0..gradients).map(|_| AtomicU64::new(0)).collect(),
                 launched: AtomicU32::new(applied + left),
+                beginning: (gradients > 0 && launcher.early(program)? == Some(gradients))
+                    .then(Beginning::new),
             })
         };
         let buckets = buckets.iter().enumerate().map(bucket).collect::<Result<_, _>>()?;
@@ -266,7 +224,18 @@ impl<L: Launcher> Readiness<L> {
         if self.timed.load(Ordering::Relaxed) {
             own.times_ns[index].store(now_ns(), Ordering::Relaxed);
         }
-        match own.arrivals.note(index, || self.arrived.fetch_add(1, Ordering::Relaxed)) {
+        let noted = own.arrivals.note(index, || self.arrived.fetch_add(1, Ordering::Relaxed));
+        if let Some(beginning) = &own.beginning
+            && noted != arrivals::Arrival::Again
+            && beginning.come(
+                own.arrivals.gradients(),
+                || self.launch_early(bucket),
+                |last| self.work_on(own, index, last),
+            )?
+        {
+            return Ok(Arrival::Counted);
+        }
+        match noted {
             arrivals::Arrival::Counted => Ok(Arrival::Counted),
             arrivals::Arrival::Last => {
                 let turns = self.turns();
@@ -285,6 +254,46 @@ impl<L: Launcher> Readiness<L> {
                 Ok(if left { Arrival::Late } else { Arrival::Again })
             }
         }
+    }
+
+    /// Begins the bucket's launch before its gradients are there, if it is launched when they are; whether it began.
+    fn launch_early(&self, bucket: usize) -> Result<bool, Error> {
+        let (own, turns) = (&self.buckets[bucket], self.turns());
+        let (number, open) = (turns.ended(own.arena), turns.open(own.arena));
+        let Some(ends) = turns.ending(bucket).filter(|ends| ends.sent == Sent::Ready) else {
+            return Ok(false);
+        };
+        // What sums several iterations is multiplied before it is worked on.
+        if open.iterations > 0 || own.launched.load(Ordering::Acquire) != number {
+            return Ok(false);
+        }
+        let (slot, due) = (open.slot, due_in(Some(turns.made + ends.delay() as u64)));
+        drop(turns);
+        let begun = self.launcher.launch_early(own.program, slot, due)?;
+        own.launched.fetch_add(u32::from(begun), Ordering::AcqRel);
+        Ok(begun)
+    }
+
+    /// Has the launcher work on a gradient of a launch that began early, and on the rest after the last one.
+    fn work_on(&self, own: &Bucket, index: usize, last: bool) -> Result<(), Error> {
+        self.launcher.gradient_is_there(own.program, index as u32);
+        if last { self.launcher.all_are_there(own.program) } else { Ok(()) }
+    }
+
+    /// Backward has ended: what began early goes on as it is, and the next backward begins anew. Of several errors, the first.
+    fn end_early(&self) -> Result<(), Error> {
+        let mut outcome = Ok(());
+        for own in &self.buckets {
+            let Some(beginning) = &own.beginning else { continue };
+            if beginning.is_early() {
+                for (index, _) in own.arrivals.places().enumerate().filter(|(_, place)| place.is_none()) {
+                    self.launcher.gradient_is_there(own.program, index as u32);
+                }
+                outcome = outcome.and(self.launcher.all_are_there(own.program));
+            }
+            beginning.end();
+        }
+        outcome
     }
 
     /// (bucket, index) of the gradients that have not arrived in this backward.
@@ -362,7 +371,8 @@ impl<L: Launcher> Readiness<L> {
         let ready: Vec<_> = (0..self.buckets.len()).filter(ready).collect();
         let due = turns.finish();
         drop(turns);
-        let outcome = ready.into_iter().map(|bucket| self.launch_ended(bucket, 1)).fold(Ok(()), Result::and);
+        let outcome = self.end_early();
+        let outcome = ready.into_iter().map(|bucket| self.launch_ended(bucket, 1)).fold(outcome, Result::and);
         self.buckets.iter().for_each(|own| own.arrivals.reset());
         self.arrived.store(0, Ordering::Relaxed);
         let outcome = outcome.and_then(|()| self.begin_in(phase, Point::BackwardEnd));
@@ -406,7 +416,8 @@ impl<L: Launcher> Readiness<L> {
         let complete = own.arrivals.gradients() > 0 && own.arrivals.is_complete();
         Ok(Progress {
             ready: turns.ended(own.arena) + u32::from(turns.ending(bucket).is_some() && complete),
-            launched: own.launched.load(Ordering::Acquire),
+            launched: own.launched.load(Ordering::Acquire)
+                - u32::from(own.beginning.as_ref().is_some_and(Beginning::is_early)),
             applied: turns.applied(own.arena),
         })
     }
@@ -426,8 +437,11 @@ impl<L: Launcher> Readiness<L> {
         if claimed.is_err() {
             return Ok(());
         }
-        // What has no turn is due at 0, before all that has.
-        let due = turn.due.map_or(0, |due| due.wrapping_add(1) as u32);
-        self.launcher.launch(own.program, turn.slot, 1.0 / f64::from(turn.iterations), due)
+        self.launcher.launch(own.program, turn.slot, 1.0 / f64::from(turn.iterations), due_in(turn.due))
     }
+}
+
+/// The iteration in which a launch is due: what has no turn at 0, before all that has.
+fn due_in(due: Option<u64>) -> u32 {
+    due.map_or(0, |due| due.wrapping_add(1) as u32)
 }

@@ -11,6 +11,9 @@ const BEFORE: u32 = 5;
 
 const ON_ONE_SLOT: u32 = 1;
 
+/// A program of two gradients that works on each.
+const EARLY: u32 = 2;
+
 /// Records launches as (program, slot, factor). A launch runs until it is waited for.
 #[derive(Default)]
 struct Records {
@@ -21,6 +24,8 @@ struct Records {
     broken: AtomicBool,
     /// Of each launch.
     due: Mutex<Vec<u32>>,
+    /// Gradients as they are there, and when all are.
+    worked: Mutex<Vec<(u32, Option<u32>)>>,
 }
 
 impl Launcher for Records {
@@ -60,6 +65,24 @@ impl Launcher for Records {
 
     fn failure(&self) -> Option<Error> {
         self.broken.load(Ordering::Relaxed).then(|| Error::System("broken".into()))
+    }
+
+    fn early(&self, program: u32) -> Result<Option<usize>, Error> {
+        Ok((program == EARLY).then_some(2))
+    }
+
+    fn launch_early(&self, program: u32, slot: u32, due: u32) -> Result<bool, Error> {
+        self.launch(program, slot, 1.0, due)?;
+        Ok(true)
+    }
+
+    fn gradient_is_there(&self, program: u32, gradient: u32) {
+        lock(&self.worked).push((program, Some(gradient)));
+    }
+
+    fn all_are_there(&self, program: u32) -> Result<(), Error> {
+        lock(&self.worked).push((program, None));
+        Ok(())
     }
 }
 
@@ -315,4 +338,35 @@ pub(super) fn schedules() -> impl Strategy<Value = Schedule> {
     let of =
         |period| [turns(period), turns(period)].prop_map(move |turns| Schedule::new(period, turns.into()));
     (1_usize..5).prop_flat_map(of)
+}
+
+/// A gradient would be worked on twice, before it is there, or not at all; a message would leave without it.
+#[test]
+fn single_gradients_are_worked_on_as_they_come() {
+    let launcher = Arc::<Records>::default();
+    let readiness = Readiness::new(Arc::clone(&launcher), &[(EARLY, 2)], Schedule::default()).unwrap();
+    let worked = || std::mem::take(&mut *lock(&launcher.worked));
+    let progress = || readiness.progress(0).map(|own| (own.ready, own.launched, own.applied)).unwrap();
+    assert_eq!(readiness.arrive(0, 1).unwrap(), Arrival::Counted);
+    assert_eq!((launcher.take(), worked()), (vec![(EARLY, 0)], vec![(EARLY, Some(1))]));
+    assert_eq!(progress(), (0, 0, 0));
+    assert_eq!(readiness.arrive(0, 1).unwrap(), Arrival::Late, "it may have been worked on");
+    assert_eq!(worked(), []);
+    readiness.arrive(0, 0).unwrap();
+    assert_eq!(worked(), [(EARLY, Some(0)), (EARLY, None)]);
+    assert_eq!(progress(), (1, 1, 0));
+    readiness.finish().1.unwrap();
+    assert_eq!((launcher.take(), worked()), (vec![], vec![]));
+    readiness.wait(0, Duration::ZERO, &mut || false).unwrap();
+    readiness.applied(0).unwrap();
+
+    // One does not come, then none.
+    readiness.arrive(0, 0).unwrap();
+    readiness.finish().1.unwrap();
+    assert_eq!(launcher.take(), [(EARLY, 0)]);
+    assert_eq!(worked(), [(EARLY, Some(0)), (EARLY, Some(1)), (EARLY, None)]);
+    readiness.wait(0, Duration::ZERO, &mut || false).unwrap();
+    readiness.applied(0).unwrap();
+    readiness.finish().1.unwrap();
+    assert_eq!((launcher.take(), worked()), (vec![(EARLY, 0)], vec![]));
 }

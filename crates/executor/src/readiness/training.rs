@@ -24,6 +24,8 @@ struct World {
     /// Launched and not looked at by the test: bucket, what was reduced, factor.
     launches: Mutex<Vec<(u32, Summed, f64)>>,
     counts: Mutex<HashMap<u32, u32>>,
+    /// Programs that began early: the slot, and gradients that were worked on.
+    begun: Mutex<HashMap<u32, (u32, Vec<u32>)>>,
 }
 
 impl Launcher for World {
@@ -55,6 +57,30 @@ impl Launcher for World {
 
     fn failure(&self) -> Option<Error> {
         None
+    }
+
+    fn early(&self, program: u32) -> Result<Option<usize>, Error> {
+        // The second bucket works on each gradient.
+        Ok((program == 11).then_some(GRADIENTS))
+    }
+
+    fn launch_early(&self, program: u32, slot: u32, _: u32) -> Result<bool, Error> {
+        assert!(lock(&self.begun).insert(program, (slot, Vec::new())).is_none());
+        *lock(&self.counts).entry(program).or_default() += 1;
+        Ok(true)
+    }
+
+    fn gradient_is_there(&self, program: u32, gradient: u32) {
+        lock(&self.begun).get_mut(&program).unwrap().1.push(gradient);
+    }
+
+    fn all_are_there(&self, program: u32) -> Result<(), Error> {
+        let (slot, mut worked) = lock(&self.begun).remove(&program).unwrap();
+        worked.sort_unstable();
+        assert!(worked.into_iter().eq(0..GRADIENTS as u32), "each is worked on once");
+        let taken = lock(&self.memory).get(&(program, slot)).cloned().unwrap_or_default();
+        lock(&self.launches).push((program, taken, 1.0));
+        Ok(())
     }
 }
 

@@ -7,9 +7,8 @@
 mod elementwise;
 mod foreign;
 mod int2;
-mod int4;
-mod int8;
 mod low_rank;
+mod quantised;
 mod rows;
 mod sparse;
 
@@ -59,12 +58,12 @@ const BUILTINS: &[(&str, Builtin)] = &[
     ("scatter_add_rows.f32", rows::scatter_add_f32),
     ("scatter_add_rows.f16", rows::scatter_add_f16),
     ("scatter_add_rows.bf16", rows::scatter_add_bf16),
-    ("quantise.int8", int8::quantise),
-    ("dequantise.int8", int8::dequantise),
-    ("dequantise_add.int8", int8::dequantise_add),
-    ("quantise.int4", int4::quantise),
-    ("dequantise.int4", int4::dequantise),
-    ("dequantise_add.int4", int4::dequantise_add),
+    ("quantise.int8", quantised::quantise::<quantised::Int8>),
+    ("dequantise.int8", quantised::dequantise::<quantised::Int8>),
+    ("dequantise_add.int8", quantised::dequantise_add::<quantised::Int8>),
+    ("quantise.int4", quantised::quantise::<quantised::Int4>),
+    ("dequantise.int4", quantised::dequantise::<quantised::Int4>),
+    ("dequantise_add.int4", quantised::dequantise_add::<quantised::Int4>),
     ("top_k.int2", int2::top_k),
     ("scatter_add.int2", int2::scatter_add),
     ("matmul.f32", low_rank::matmul),

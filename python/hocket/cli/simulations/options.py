@@ -20,7 +20,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def straggler(text: str) -> tuple[int, float]:
-    """Return the rank and the factor of `3:2.5`. ValueError for anything else."""
+    """Return the rank and the number of `3:2.5`. ValueError for anything else."""
     rank, _, factor = text.partition(":")
     found = int(rank), float(factor)
     if not (found[0] >= 0 and 0 < found[1] < math.inf):
@@ -45,6 +45,7 @@ def switch(text: str) -> Switch:
 
 
 STRAGGLER = One("straggler", "RANK:FACTOR such as 3:2.5", straggler)
+LATE = One("late rank", "RANK:SECONDS such as 3:0.2", straggler)
 FAILURE = One("failure", "LINK@SECONDS such as `node0 out@0.05`", failure)
 
 bandwidths_option = click.option(
@@ -76,10 +77,12 @@ def conditions_options(command: Command) -> Command:
         seed: int,
         jitter: float,
         slow: tuple[tuple[int, float], ...],
+        late: tuple[tuple[int, float], ...],
         changes: tuple[LinkChange, ...],
         **options: Any,
     ) -> None:
-        command(conditions=Conditions(seed=seed, jitter=jitter, slow=slow, changes=changes), **options)
+        found = Conditions(seed=seed, jitter=jitter, slow=slow, late=late, changes=changes)
+        command(conditions=found, **options)
 
     jittered = click.option(
         "--jitter",
@@ -91,6 +94,13 @@ def conditions_options(command: Command) -> Command:
     )
     slowed = click.option(
         "--slow", multiple=True, type=STRAGGLER, metavar="RANK:FACTOR", help="A straggler; repeatable."
+    )
+    belated = click.option(
+        "--late",
+        multiple=True,
+        type=LATE,
+        metavar="RANK:SECONDS",
+        help="A rank that begins each step so late; repeatable.",
     )
     failing = click.option(
         "--fail",
@@ -105,7 +115,7 @@ def conditions_options(command: Command) -> Command:
         is_flag=True,
         help="Links as `hocket testbed` emulates them, with the bursts of its token buckets.",
     )
-    return cast(Command, seed_option(jittered(slowed(failing(shaped(with_conditions))))))
+    return cast(Command, seed_option(jittered(slowed(belated(failing(shaped(with_conditions)))))))
 
 
 def check_ideal(fidelity: Fidelity, conditions: Conditions, *others: object) -> None:

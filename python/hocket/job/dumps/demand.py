@@ -12,14 +12,12 @@ LIMIT_S = 5.0
 """Time in which ranks that run Python have written: some times their interval of a second."""
 
 
-def demand(
-    observer: Observer, *, own: int | None = None, limit_s: float = LIMIT_S
-) -> tuple[list[int], list[int]]:
+def demand(observer: Observer, *, own: int | None = None) -> tuple[list[int], list[int]]:
     """Have all ranks write dumps; return those that have, and those that have not: they are silent, or take longer.
 
     `own`: rank of the caller, which is not waited for. RendezvousError: the store cannot be asked.
     """
-    until_s = time.monotonic() + limit_s
+    until_s = time.monotonic() + LIMIT_S
     number = observer.look(dumps=True).dumps
     while True:
         view = observer.look()

@@ -30,9 +30,8 @@ from hocket.job.store.messages import (
     Tell,
     read_request,
 )
-from hocket.job.store.values import KEYS_MAX, Values
 from hocket.job.store.verdict import Report
-from hocket.job.store.waits import Round, Waits, did_not_come, nobody_gave
+from hocket.job.store.waits import Round, Waits, did_not_come, is_enough, nobody_gave
 
 DOUBT_S = 5.0
 """Time to wait for a rank after a process with another secret has claimed to be that rank."""
@@ -41,6 +40,35 @@ ANSWER_BYTES = 64
 """Bytes that an answer adds to its value."""
 
 NOTHING = Raw(b"null")
+
+
+KEYS_MAX = 1 << 16
+STORED_BYTES_MAX = 16 * FRAME_BYTES_MAX
+
+
+class Values:
+    """Values that clients have set."""
+
+    def __init__(self) -> None:
+        """Begin without values."""
+        self._of: dict[str, Raw] = {}
+        self._bytes = 0
+
+    def get(self, key: str) -> Raw | None:
+        """Return the value of a key, or None."""
+        return self._of.get(key)
+
+    def put(self, key: str, value: Raw) -> str | None:
+        """Set a value; return why it cannot be kept, or None."""
+        before = self._of.get(key)
+        size = self._bytes - (0 if before is None else len(bytes(before))) + len(bytes(value))
+        if before is None and len(self._of) >= KEYS_MAX:
+            return f"the store is full: ledger.KEYS_MAX is {KEYS_MAX}"
+        if size > STORED_BYTES_MAX:
+            return f"the store is full: ledger.STORED_BYTES_MAX is {STORED_BYTES_MAX}"
+        self._of[key] = value.copy()
+        self._bytes = size
+        return None
 
 
 class Ledger:
@@ -188,7 +216,7 @@ class Ledger:
 
     def _get(self, client: int, request: Get, now_ns: int) -> None:
         value = self._values.get(request.key)
-        if value is not None:
+        if value is not None and is_enough(request, value):
             self._waits.answer(client, Done(value=value))
         else:
             self._wait(client, request, now_ns)
@@ -202,6 +230,8 @@ class Ledger:
         value = Raw(b"%d" % total)
         refusal = self._values.put(request.key, value)
         self._waits.answer(client, Failed(message=refusal) if refusal else Done(value=value))
+        if not refusal:
+            self._waits.end_gets(request.key, value)
 
     def _gather(self, client: int, request: Gather, now_ns: int) -> None:
         # An observer is a rank's second connection: it acts for the rank that it names.

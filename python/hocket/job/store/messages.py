@@ -50,10 +50,11 @@ class Set(Message, frozen=True, kw_only=True):
 
 
 class Get(Message, frozen=True, kw_only=True):
-    """Request to wait until a key has a value."""
+    """Request to wait until a key has a value. `at_least`: it is a counter, which is to come to this."""
 
     key: Key
     timeout_s: Timeout
+    at_least: int | None = None
 
 
 class Add(Message, frozen=True, kw_only=True):

@@ -100,10 +100,11 @@ class Store:
         """Set the value of `key` for everyone, replacing the old one."""
         self._ask(Set(key=key, value=_raw(value)))
 
-    def get(self, key: str, timeout_s: float) -> Any:
-        """Wait until `key` has a value; RendezvousError names the key, and its `rank` the owner: 3 for `plan/3`."""
+    def get(self, key: str, timeout_s: float, *, at_least: int | None = None) -> Any:
+        """Wait until `key` has a value; RendezvousError names the key, and its `rank` the owner: 3 for `plan/3`. `at_least`: wait
+        until the counter `key` has come to this."""
         timeout_s = min(timeout_s, TIMEOUT_MAX_S)
-        return self._ask(Get(key=key, timeout_s=timeout_s), timeout_s)
+        return self._ask(Get(key=key, timeout_s=timeout_s, at_least=at_least), timeout_s)
 
     def add(self, key: str, n: int = 1) -> int:
         """Add `n` to the counter `key`, 0 at first; return its new value."""

@@ -73,9 +73,9 @@ class Waits:
             self.answer(client, answer)
 
     def end_gets(self, key: str, value: Raw) -> None:
-        """Answer all that wait for the value of that key."""
+        """Answer all that wait for such a value of that key."""
         for client, (request, _) in tuple(self._of.items()):
-            if isinstance(request, Get) and request.key == key:
+            if isinstance(request, Get) and request.key == key and is_enough(request, value):
                 self.end(client, Done(value=value.copy()))
 
     def end_round(self, name: str, reason: Failed) -> None:
@@ -89,6 +89,18 @@ class Waits:
         for client, (request, _) in tuple(self._of.items()):
             if not (isinstance(request, Gather) and request.name in but):
                 self.end(client, reason)
+
+
+def is_enough(request: Get, value: Raw) -> bool:
+    """Return whether a key's value is what a request waits for. A value that is no number is no counter, and never enough.
+
+    >>> is_enough(Get(key="came", timeout_s=1, at_least=3), Raw(b"2"))
+    False
+    """
+    if request.at_least is None:
+        return True
+    text = bytes(value)
+    return text.lstrip(b"-").isdigit() and int(text) >= request.at_least
 
 
 def nobody_gave(request: Get) -> Failed:

@@ -334,5 +334,5 @@ def _batch(read: dict[str, Any], schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _count(text: bytes, name: bytes) -> int | None:
-    found = re.search(rb"^" + name + rb":= (\d{1,9})$", text, re.MULTILINE)
+    found = re.search(rb"^" + name + rb":= (\d{1,5})$", text, re.MULTILINE)
     return int(found[1]) if found else None

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from msgspec import structs
 
+from hocket.planning.shares import Suggested, suggested
 from hocket.tools.report import quantity
 from hocket.tools.report.markup import Html, Row, joined, table, tag
 from hocket.tools.report.material import Material
@@ -38,6 +41,7 @@ def section(material: Material) -> Section:
     if not found:
         return absent(NAME, QUESTION, "No steps were recorded in this trace.")
     last = last_rank(material, found)
+    shares = None if last is None else _shares(last, found)
     shown = sorted(sorted(found, key=lambda r: -r.step_s)[:ROWS_MAX], key=lambda r: r.rank)
     parts = PARTS if any(row.for_ranks_s is not None for row in found) else WHOLE_WAIT
     head = ("Rank", "Median step", "Step", *parts.values(), "Share waiting")
@@ -48,6 +52,7 @@ def section(material: Material) -> Section:
     body = joined(
         (
             tag("p", _words(last)) if last is not None else "",
+            tag("p", shares.said()) if shares is not None else "",
             tag("ul", *keys, class_="legend"),
             table(head, (_row(r, shown, parts) for r in shown), caption=caption, class_="numbers breakdown"),
         )
@@ -55,7 +60,16 @@ def section(material: Material) -> Section:
     rows = [
         {**structs.asdict(r), "for_network_s": r.for_network_s, "wait_share": r.wait_share} for r in found
     ]
-    return Section(NAME, QUESTION, body, numbers={"ranks": rows, "last": last})
+    return Section(NAME, QUESTION, body, numbers={"ranks": rows, "last": last, "shares": shares})
+
+
+def _shares(last: Last, rows: Sequence[StepTimes]) -> Suggested | None:
+    """Return the shares of batches for ranks that compute unequally long, if the last one is last by that."""
+    computed = [(each.forward_s, each.backward_s) for each in rows]
+    if last.part not in ("forward", "backward") or any(None in each for each in computed):
+        return None
+    whole = [(forward or 0.0) + (backward or 0.0) for forward, backward in computed]
+    return suggested(whole, [None] * len(whole))
 
 
 def _words(last: Last) -> str:

@@ -78,7 +78,7 @@ class Comparison(Struct, frozen=True, kw_only=True):
         return next((s for s in others if s.name == "ddp"), others[0] if others else None)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Material:
     """All data for the sections.
 

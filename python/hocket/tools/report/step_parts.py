@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from statistics import median
 
 import numpy as np
@@ -75,6 +76,7 @@ class _Waits:
     took: Times
 
 
+@lru_cache(maxsize=1)
 def step_times(material: Material) -> list[StepTimes]:
     """Return the medians of each rank that has recorded steps."""
     waits = _all_waits(material)

@@ -47,14 +47,13 @@ class Conditions(Struct, frozen=True, kw_only=True):
     """Deviations from an ideal run.
 
     `jitter`: every latency and every engine time is longer by a share drawn uniformly from 0 to this. `slow`:
-    stragglers, by rank the factor on their computation.
+    stragglers, by rank the factor on their computation and on their engine's time. `paces`: factors on the computation alone of all
+    ranks, or none. `late`: by rank, seconds by which it begins each iteration late.
     """
 
     seed: int = 0
     jitter: float = 0.0
     slow: tuple[tuple[int, float], ...] = ()
+    paces: tuple[float, ...] = ()
+    late: tuple[tuple[int, float], ...] = ()
     changes: tuple[LinkChange, ...] = ()
-
-
-IDEAL = Conditions()
-"""Conditions of an ideal run."""

@@ -128,6 +128,7 @@ def predict(
         step_s=profile.step_s,
         count=steps,
         pace=_pace(plan, conditions),
+        late_s=_late_s(plan, conditions),
     )
     simulation = run(
         native,
@@ -145,9 +146,18 @@ def _pace(plan: Plan, conditions: Conditions) -> list[float]:
     """Return factors on computation, one for all or by rank. Ranks that only own parameters have none, and start all their launches
     at once."""
     slow = dict(conditions.slow)
-    if not slow and len(plan.workers) == plan.world:
+    if not slow and not conditions.paces and len(plan.workers) == plan.world:
         return [1.0]
-    return [slow.get(rank, 1.0) if rank in plan.workers else 0.0 for rank in range(plan.world)]
+    paces = conditions.paces or [1.0] * plan.world
+    return [paces[rank] * slow.get(rank, 1.0) if rank in plan.workers else 0.0 for rank in range(plan.world)]
+
+
+def _late_s(plan: Plan, conditions: Conditions) -> list[float]:
+    """Return by how much each rank begins late; none where nobody does. UsageError: there is no such rank."""
+    late = dict(conditions.late)
+    if late and not set(late) <= set(range(plan.world)):
+        raise UsageError(f"rank {max(late)} is late, and the plan has ranks 0 to {plan.world - 1}")
+    return [late.get(rank, 0.0) for rank in range(plan.world)] if late else []
 
 
 def _programs(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import pairwise
 
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.network import (
@@ -251,12 +250,3 @@ def _positive(**counts: int) -> None:
     for name, count in counts.items():
         if count < 1:
             raise UsageError(f"{name} of {count}: it must be at least 1")
-
-
-def neighbours(world: int) -> list[tuple[int, int]]:
-    """Return the pairs of a ring in rank order.
-
-    >>> neighbours(3)
-    [(0, 1), (1, 2), (2, 0)]
-    """
-    return [*pairwise(range(world)), (world - 1, 0)] if world > 1 else []

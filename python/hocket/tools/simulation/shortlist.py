@@ -7,7 +7,7 @@ another. So the flow simulator runs the best few, and its choice counts where th
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import accumulate
 
@@ -15,6 +15,7 @@ import msgspec
 
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.dtypes import ITEM_BYTES
+from hocket.artefacts.local import every
 from hocket.artefacts.network import Network
 from hocket.artefacts.plan import AllReduce, Plan, Route, Sensitivity
 from hocket.artefacts.profile import Profile
@@ -37,6 +38,9 @@ MESSAGES_MAX = 1_000_000
 FASTER = 0.99
 """Share of the first plan's simulated time that another one may take at most to be chosen in its place."""
 
+ALONE_RANKS_MAX = 64
+"""Number of ranks up to which plans of steps alone are simulated: there, one takes a second at most."""
+
 OFF = 0.2
 """Relative error of rates, for the sensitivity."""
 COMPARED_MAX = 8
@@ -49,14 +53,14 @@ def chosen(considered: Considered, cluster: Cluster, profile: Profile, tasks: Ta
     Where a tuning corrects predictions, measurements count, and nothing is simulated. `tasks`: where simulations run; default: in
     this process.
     """
-    simple = _simple(considered)
-    plans = _near(considered, simple)
+    plain = simple(considered)
+    plans = _near(considered, plain)
     measured = considered.question.correction is not None
     simulated = [] if measured else _simulated(plans, cluster, profile, tasks or Here())
     best = plans[0]
     if simulated:
         fastest = min(range(len(simulated)), key=lambda at: round(simulated[at], 6))
-        least = FASTER if simulated[0] <= simulated[plans.index(simple)] else 1.0
+        least = FASTER if simulated[0] <= simulated[plans.index(plain)] else 1.0
         if simulated[fastest] < least * simulated[0]:
             best = plans[fastest]
     by_label = {plan.label: step_s for plan, step_s in zip(plans, simulated, strict=False)}
@@ -75,6 +79,19 @@ def chosen(considered: Considered, cluster: Cluster, profile: Profile, tasks: Ta
     return with_sensitivity(msgspec.structs.replace(plan, evidence=evidence, reason=why), considered)
 
 
+def alone_on(cluster: Cluster, ranks: int, profile: Profile) -> Callable[[Plan], float] | None:
+    """Return a function that simulates plans of steps alone, message by message; None: there are too many ranks."""
+    if ranks > ALONE_RANKS_MAX:
+        return None
+    network = from_cluster(cluster, ranks)
+
+    def simulated_s(plan: Plan) -> float:
+        # In the first period, nothing is under way from the one before.
+        return flow.predict(plan, network, profile, steps=2 * every(plan.schedule)).outcome.step_s
+
+    return simulated_s
+
+
 def with_sensitivity(plan: Plan, considered: Considered) -> Plan:
     """Return the plan with its times where rates are off, and whether another one is faster then."""
     others = [plan, *considered.fastest[:COMPARED_MAX], considered.uniform[0]]
@@ -90,18 +107,18 @@ def with_sensitivity(plan: Plan, considered: Considered) -> Plan:
     return msgspec.structs.replace(plan, evidence=evidence, reason=plan.reason + _said(found))
 
 
-def _simple(considered: Considered) -> Plan:
+def simple(considered: Considered) -> Plan:
     """Return the best plan with one all-reduce for all buckets, or with one route where no bucket is reduced: all travel as
     rows."""
-    simple = [each for each in considered.uniform if isinstance(each.buckets[0].route, AllReduce)]
-    return min(simple or considered.uniform, key=lambda each: round(each.predicted_step_s, 6))
+    reduced = [each for each in considered.uniform if isinstance(each.buckets[0].route, AllReduce)]
+    return min(reduced or considered.uniform, key=lambda each: round(each.predicted_step_s, 6))
 
 
-def _near(considered: Considered, simple: Plan) -> list[Plan]:
+def _near(considered: Considered, plain: Plan) -> list[Plan]:
     """Return the best plan, the simple one, and those that are predicted to be nearly as fast as the best."""
     best = considered.best
     near = [each for each in considered.fastest if each.predicted_step_s <= WITHIN * best.predicted_step_s]
-    first = [best] if best == simple else [best, simple]
+    first = [best] if best == plain else [best, plain]
     others = _different(considered.fastest, OTHERS_WITHIN * best.predicted_step_s)
     found = {each.buckets: each for each in first}
     for each in (*others[:OTHERS_MAX], *near):

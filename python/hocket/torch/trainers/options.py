@@ -51,18 +51,7 @@ class Options:
         """Distribute the model among the ranks of the trainer, which all call this. Errors are those of `hk.distribute`."""
         settings = self._settings()
         group = group_of(trainer, settings)
-        distribute(
-            model,
-            optimizer,
-            plan=self.plan,
-            policy=self.policy,
-            promise=self.promise,
-            search=self.search,
-            local=self.local,
-            buffers=self.buffers,
-            settings=settings,
-            group=group,
-        )
+        distribute(model, optimizer, **{**vars(self), "settings": settings}, group=group)
         together = dist.is_available() and dist.is_initialized()
         if together and distributed_of(model).session.job.world < dist.get_world_size():
             raise refused(SERVERS, GIVEN, whose=trainer)

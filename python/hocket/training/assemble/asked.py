@@ -5,13 +5,39 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import msgspec
 
+from hocket.artefacts.local import Local
 from hocket.artefacts.plan import Plan
+from hocket.artefacts.promise import Promise
 from hocket.job.alike import compare
 from hocket.policy.policy import Policy
 from hocket.training.process import Process
+
+
+class Given(NamedTuple):
+    """Arguments with which a script distributes its model.
+
+    Attributes:
+        plan: how gradients travel, from `workers_of`; None: one for the network.
+        policy: instead of a plan.
+        promise: allowed distance of results from DDP's; default: exact, or the promise of a given plan.
+        search: how long the job tries plans while it trains; default: by the settings.
+        local: ranks step alone, and exchange how far they came; default: by the plan.
+    """
+
+    plan: Plan | None = None
+    policy: Policy | None = None
+    promise: Promise | None = None
+    search: str | None = None
+    local: Local | None = None
+
+    @property
+    def policy_name(self) -> str | None:
+        """Name of the policy's class; None: no policy was given."""
+        return None if self.policy is None else type(self.policy).__name__
 
 
 def agree_on_call(process: Process, asked: Mapping[str, object], *, call: str = "distribute") -> None:

@@ -32,6 +32,7 @@ from hocket.policy.topology import Topology
 from hocket.refusals import BESIDE_OWNERS, ELASTIC, MEANS, PLAN, POLICY, REORDER, SEARCH, TURNS, refused
 from hocket.setting_values import seconds_of
 from hocket.settings import Settings
+from hocket.training.assemble.asked import Given
 from hocket.training.autopilot.autopilot import Autopilot, useful
 from hocket.training.autopilot.knowledge import Knowledge
 from hocket.training.beside.beside import Beside
@@ -83,22 +84,20 @@ def check_settings(
         raise refused(REORDER, POLICY)
 
 
-def search_asked(
-    search: str | None, settings: Settings, *, plan: Plan | None, policy: Policy | None
-) -> float | None:
+def search_asked(given: Given, settings: Settings) -> float | None:
     """Return the seconds that a search in training may take, given or by the settings; None: there is no search.
 
     UsageError: the text is no time, or nothing may be searched for.
     """
-    text = settings.search if search is None else search
+    text = settings.search if given.search is None else given.search
     settings.refuse_builder_without_search(searches=text is not None)
     if text is None:
         return None
     budget_s = seconds_of(text)
-    if plan is not None:
-        raise refused(SEARCH, PLAN, given=f"plan `{plan.label}`")
-    if policy is not None:
-        raise refused(SEARCH, POLICY, given=f"policy {type(policy).__name__}")
+    if given.plan is not None:
+        raise refused(SEARCH, PLAN, given=f"plan `{given.plan.label}`")
+    if given.policy is not None:
+        raise refused(SEARCH, POLICY, given=f"policy {given.policy_name}")
     return budget_s
 
 
@@ -110,26 +109,22 @@ def promise_asked(promise: Promise | str | None, settings: Settings) -> Promise 
 
 def source_of(
     gradients: Mapping[str, Gradient],
+    given: Given,
     *,
-    plan: Plan | None,
-    policy: Policy | None,
-    promise: Promise | None,
-    search: str | None,
     process: Process,
     settings: Settings,
     remote: Callable[[Sequence[str]], Remote],
     keeps_plan: bool = False,
     begin: Begin | None = None,
-    local: Local | None = None,
 ) -> ProgramSource:
-    """Return the source of these gradients' programs; the same on all ranks. `remote`: see `Framework.remote`; `search`: how long
-    the job tries plans, as in the settings; `keeps_plan`: the job looks at its network as it starts, and keeps its plan; `begin`:
-    epoch that an elastic job is in; `local`: ranks step alone, and exchange how far they came, by this plan or a default one.
+    """Return the source of these gradients' programs; the same on all ranks. `remote`: see `Framework.remote`; `keeps_plan`: the
+    job looks at its network as it starts, and keeps its plan; `begin`: epoch that an elastic job is in.
 
-    Raises UsageError when the plan is for another job, plan or policy promise less than `promise`, or there is nothing to search.
+    Raises UsageError when the plan is for another job, plan or policy promise less than asked, or there is nothing to search.
     """
     job = process.job
-    search_s = search_asked(search, settings, plan=plan, policy=policy)
+    search_s = search_asked(given, settings)
+    plan, policy, promise, _, local = given
     if local is not None:
         if search_s is not None:
             raise refused(SEARCH, PLAN, given=f"local={local}")

@@ -13,7 +13,7 @@ from hocket.job.first_file import of_rank_0
 from hocket.policy.policy import Policy, Value
 from hocket.refusals import check_able
 from hocket.settings import Settings
-from hocket.training.assemble.asked import agree_on_call
+from hocket.training.assemble.asked import Given, agree_on_call
 from hocket.training.assemble.choice import policy_of, promise_asked, spans_of
 from hocket.training.assemble.start import compiled_session_of, prepare
 from hocket.training.features import of_plan, of_settings, of_source
@@ -67,13 +67,7 @@ class CompiledJob(Generic[M]):
                 self._last.session.close()
                 self._last = None
             source = prepare(
-                model,
-                plan=plan,
-                policy=policy,
-                promise=asked,
-                process=process,
-                settings=settings,
-                compiled=True,
+                model, Given(plan, policy, asked), process=process, settings=settings, compiled=True
             )
             check_able(model.script, model.able, of_source(source))
             spans = spans_of(process, settings)

@@ -18,13 +18,12 @@ from msgspec import Struct
 from hocket import typed
 from hocket.artefacts.local import Local, every, shortened
 from hocket.artefacts.plan import Plan
-from hocket.artefacts.promise import Promise
 from hocket.errors import Error, RendezvousError, UsageError
 from hocket.job.store.frames import FRAME_BYTES_MAX
 from hocket.members.member_messages import Regroup
 from hocket.planning.seconds import updates
-from hocket.policy.policy import Policy
 from hocket.settings import Settings
+from hocket.training.assemble.asked import Given
 from hocket.training.assemble.start import go_on_in, prepare
 from hocket.training.checkpoint import states
 from hocket.training.checkpoint.replicate import copy, copy_saved, near
@@ -65,20 +64,6 @@ class Here(Struct, frozen=True, forbid_unknown_fields=True):
 
     standing: Standing | None
     steps: int | None
-
-
-class Asked(NamedTuple):
-    """Arguments with which a script distributed its model."""
-
-    plan: Plan | None
-    policy: Policy | None
-    promise: Promise | None
-    local: Local | None
-
-    @property
-    def policy_name(self) -> str | None:
-        """Name of the policy's class; None: no policy was given."""
-        return None if self.policy is None else type(self.policy).__name__
 
 
 class Met(NamedTuple):
@@ -134,7 +119,7 @@ def met(
     *,
     process: Process,
     settings: Settings,
-    asked: Asked,
+    asked: Given,
     standing: Standing | None,
 ) -> Met:
     """Prepare training among all ranks that have met; all of them call it. `parts`: the state, which newcomers may have already;
@@ -158,9 +143,9 @@ def met(
         )
     source = prepare(
         framework,
-        plan=None if now.plan is None else following(now.plan, job.hosts),
-        policy=asked.policy,
-        promise=asked.promise,
+        asked._replace(
+            plan=None if now.plan is None else following(now.plan, job.hosts), search=None, local=now.local
+        ),
         process=process,
         settings=dataclasses.replace(settings, search=now.search),
         holders=holders,
@@ -170,7 +155,6 @@ def met(
         if current
         else None,
         begin=now.begin,
-        local=now.local,
     )
     return Met(source, now, holders, current)
 
@@ -228,7 +212,7 @@ def meeting(
     *,
     process: Process,
     settings: Settings,
-    asked: Asked,
+    asked: Given,
     loop: Loop,
     late: Late,
     companion: MakeCompanion,

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hocket.artefacts.local import Local
-from hocket.artefacts.plan import Plan
-from hocket.artefacts.promise import Promise
-from hocket.policy.policy import Policy
 from hocket.refusals import ABLE, ELASTIC, SECOND, check, check_able, refused
 from hocket.settings import Settings
+from hocket.training.assemble.asked import Given
 from hocket.training.assemble.choice import source_of
 from hocket.training.beside.spans import Spans
 from hocket.training.checkpoint.replicate import replicate
@@ -35,34 +32,26 @@ from hocket.training.step.reducing import ReducingSession
 
 def prepare(
     framework: Model,
+    given: Given,
     *,
-    plan: Plan | None,
-    policy: Policy | None,
-    promise: Promise | None,
     process: Process,
     settings: Settings,
-    search: str | None = None,
     compiled: bool = False,
     holders: Sequence[int] = (0,),
     held: int | None = None,
     begin: Begin | None = None,
-    local: Local | None = None,
 ) -> ProgramSource:
     """Meet all ranks, give them the holders' state, and return the source of programs; every rank must call it.
 
     Args:
         framework: the model and its optimizer.
-        plan: how gradients travel, from `workers_of`; None: one for the network.
-        policy: instead of a plan.
-        promise: allowed distance of results from DDP's; default: exact, or the promise of a given plan.
+        given: what the script asks for.
         process: joined.
         settings: of this rank.
-        search: how long the job tries plans while it trains; default: by the settings.
         compiled: gradients come out of compiled functions, and the job keeps the plan with which it begins.
         holders: ranks that have the state of the job; others get it from them.
         held: the first so many arrays of that state, and the optimizer's, are on the others already; None: none is.
         begin: epoch that an elastic job is in; default: at its start.
-        local: ranks step alone, and exchange how far they came; default: by the plan.
 
     Raises:
         RendezvousError: the models differ. ReplicaError: options of their optimizers do.
@@ -74,16 +63,12 @@ def prepare(
     agree(parameters, process.job)
     source = source_of(
         gradients_of(parameters),
-        plan=plan,
-        policy=policy,
-        promise=promise,
-        search=search,
+        given,
         process=process,
         settings=settings,
         remote=framework.remote,
         keeps_plan=compiled,
         begin=begin,
-        local=local,
     )
     replicate(framework, process.job, process.engine, holders, held=held)
     if begin is None and not compiled and source.served is None:

@@ -20,12 +20,12 @@ from hocket.job.store.store import Store
 from hocket.measure.budget import Budget
 from hocket.measure.quick import HOSTS_MAX, TAG, Look, Pauses
 from hocket.policy.epoch import Epoch, Epochs
-from hocket.training.autopilot.connections import Connections
 from hocket.training.autopilot.coordinator import FIRST_S, Coordinator
 from hocket.training.autopilot.knowledge import Knowledge
 from hocket.training.autopilot.meeting import Order, Report
 from hocket.training.autopilot.plans import Plans
 from hocket.training.autopilot.stopwatch import Stopwatch
+from hocket.training.autopilot.traffic import Connections
 from hocket.training.beside.beside import PATIENCE_S, Beside, Duty
 from hocket.training.memory.buckets import CompiledBucket
 

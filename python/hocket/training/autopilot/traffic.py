@@ -1,4 +1,4 @@
-"""Conclusions about the network from the job's own traffic, by the kernel's statistics of connections. Pure.
+"""Conclusions about the network from the job's own traffic, by the kernel's statistics of connections.
 
 A connection in use shares links with others and fills queues, so its rate is no measurement of its path. Two things follow from the
 rate all the same: a connection whose rate has changed, while the same plan is in force, crosses a link that has changed; and links
@@ -14,6 +14,9 @@ from statistics import median
 
 from msgspec import Struct
 
+from hocket import _native
+from hocket.job.paths import Paths
+
 REFERENCE, LATEST = 5, 3
 """Numbers of samples: for the rate that a connection carried, and of its latest ones for the rate that it carries now."""
 
@@ -26,6 +29,32 @@ some milliseconds: flows of 20 to 40 ms a sample differed by a factor of 4 on a 
 
 Pair = tuple[int, int]
 """Sending and receiving rank."""
+
+
+US = 1e-6
+
+
+class Connections:
+    """Connections of one engine."""
+
+    def __init__(self, engine: _native.Engine, hosts: Sequence[str]) -> None:
+        """Begin without a sample. `hosts`: by rank."""
+        self._engine, self._paths = engine, Paths(engine, hosts)
+        self._before: dict[int, tuple[int, int]] = {}
+
+    def sample(self) -> tuple[Sample, ...]:
+        """Return a sample of each connection that has sent enough to tell something; log what has become of paths."""
+        self._paths.tell()
+        found = (self._of(rank, numbers) for rank, numbers in enumerate(self._engine.connections()))
+        return tuple(each for each in found if each is not None and each.tells)
+
+    def _of(self, rank: int, numbers: tuple[int, int, int, int, int, int] | None) -> Sample | None:
+        """Return the sample of one connection; None if nothing is known: within a host, and at first."""
+        if numbers is None:
+            return None
+        _, _, _, sent_bytes, busy_us, _ = numbers
+        before, self._before[rank] = self._before.get(rank), (sent_bytes, busy_us)
+        return None if before is None else Sample(rank, sent_bytes - before[0], (busy_us - before[1]) * US)
 
 
 class Sample(Struct, frozen=True, array_like=True):

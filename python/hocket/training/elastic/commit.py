@@ -50,6 +50,7 @@ class Members(Commit):
 
     watches = False
     counts_steps = True
+    loses_late_ranks = True
     calls_libraries = False
     saved_as = "elastic "
 

@@ -20,14 +20,17 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
+import numpy as np
+
+from hocket import _native
 from hocket._native import LiveTurn
 from hocket.artefacts.plan import Plan
 from hocket.errors import EpochError
 from hocket.job.rendezvous import Job
 from hocket.members.membership import Membership
 from hocket.members.participation import Epoch
+from hocket.planning.compile import votes_program
 from hocket.training.elastic.absent import check_finished, without_the_absent
-from hocket.training.elastic.barrier import Barrier
 from hocket.training.elastic.followed import followed
 from hocket.training.elastic.kept import Kept
 from hocket.training.elastic.owners import MembersOwners
@@ -35,7 +38,28 @@ from hocket.training.memory.turns import slots_for
 from hocket.training.step.apart import Apart
 from hocket.training.step.companion import MembersCompanion
 from hocket.training.step.step import Step
-from hocket.training.step.votes import Votes
+from hocket.training.step.votes import ITEM_BYTES, Votes
+
+
+class Barrier:
+    """End of a step, complete on a rank when all ranks have entered it."""
+
+    def __init__(self, engine: _native.Engine, hosts: Sequence[str]) -> None:
+        """Load the program, at the same position on all ranks."""
+        self._engine = engine
+        self._memory = engine.allocate(ITEM_BYTES)
+        np.frombuffer(memoryview(self._memory), np.float32)[:] = 0
+        self.load(hosts)
+
+    def load(self, hosts: Sequence[str]) -> None:
+        """Load the program for an epoch of ranks on these hosts."""
+        program = votes_program(hosts, 1)
+        self._program = self._engine.load(program, {0: (self._memory, 0)}, priority=0, label="done")
+
+    def enter(self) -> int:
+        """Enter without waiting; return the program to wait for."""
+        self._engine.launch(self._program)
+        return self._program
 
 
 class Standing:

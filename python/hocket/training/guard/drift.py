@@ -76,6 +76,7 @@ class Report(NamedTuple):
         noise2: squared standard error of either; below 0: no losses were logged.
         weight: what the rank's progress counts by, if weights differ.
         step_s: mean time of its steps, if ranks step at their own pace; 0: unknown.
+        late: 1: it was sent without the rank, which had not come in time.
     """
 
     moved: float
@@ -88,6 +89,7 @@ class Report(NamedTuple):
     noise2: float
     weight: float = 0.0
     step_s: float = 0.0
+    late: float = 0.0
 
 
 WORDS = len(Report._fields)

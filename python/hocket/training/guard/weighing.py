@@ -14,6 +14,7 @@ import numpy as np
 from msgspec import Struct
 
 from hocket._native import LiveTurn
+from hocket.artefacts.plan import Outer
 from hocket.training.guard.drift import Report
 from hocket.training.memory.framework import Workload
 
@@ -43,11 +44,21 @@ class SavedWeighing(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Weighing:
-    """Weights of one session's turns. `by`: what counts; `workload`: what this rank trains on, if that does."""
+    """Weights of one session's turns. `by`: what counts, ranks if they have stepped at all; `workload`: what this rank trains on,
+    if that does. `whole_steps`: what the step under way trains on does not count yet, since turns may leave in its middle."""
 
-    def __init__(self, by: Literal["samples", "logged"], workload: Workload | None) -> None:
+    def __init__(
+        self,
+        by: Literal["ranks", "samples", "logged"],
+        workload: Workload | None,
+        *,
+        whole_steps: bool = False,
+    ) -> None:
         self.by, self._workload = by, workload
         self._logged = 0.0
+        self._steps = 0
+        self._ended: float | None = 0.0 if whole_steps else None
+        """Total weight with the last whole step, where others do not count."""
         self._left: dict[int, float] = {}
         """By arena, the total weight when it left last."""
         self._scale = 1.0
@@ -56,11 +67,17 @@ class Weighing:
     def begin(self, arenas: Iterable[int], period: int) -> None:
         """Begin turns of another schedule, or among other ranks: all that was made is in the anchor."""
         self._left = dict.fromkeys(arenas, self._total)
-        self._scale, self._sent = float(period), []
+        self._scale, self._sent = 1.0 if self.by == "ranks" else float(period), []
 
     def logged(self, weight: float) -> None:
         """Take a weight that the script logs."""
         self._logged += weight
+
+    def stepped(self) -> None:
+        """Note that a step has ended."""
+        self._steps += 1
+        if self._ended is not None:
+            self._ended = self._now
 
     def end(self) -> None:
         if self._workload is not None:
@@ -68,6 +85,12 @@ class Weighing:
 
     @property
     def _total(self) -> float:
+        return self._now if self._ended is None else self._ended
+
+    @property
+    def _now(self) -> float:
+        if self.by == "ranks":
+            return float(self._steps)
         return self._logged if self._workload is None else float(self._workload.samples)
 
     def leaving(self) -> float:
@@ -81,7 +104,8 @@ class Weighing:
     def _opened(self, arenas: Iterable[int]) -> float:
         """Return the weight since these arenas left, the largest of them, as f32 has it."""
         total = self._total
-        return float(np.float32(max((total - self._left[each] for each in arenas), default=0.0)))
+        since = max((total - self._left[each] for each in arenas), default=0.0)
+        return float(np.float32(min(since, 1.0) if self.by == "ranks" else since))
 
     def depart(self, turns: Sequence[LiveTurn], *, told: bool) -> float:
         """Note that these turns leave; return the factor of this rank's progress. `told`: votes with the weight of all that is open
@@ -146,12 +170,11 @@ class Weighing:
         return next(each for each in self._sent if (turn.arena, turn.slot) in each.turns)
 
 
-def weighing_of(by: str, workload: Callable[[], Workload]) -> Weighing | None:
-    """Return the weights by what counts; None: all ranks count alike."""
-    match by:
-        case "samples":
-            return Weighing("samples", workload())
-        case "logged":
-            return Weighing("logged", None)
-        case _:
-            return None
+def weighing_of(outer: Outer, workload: Callable[[], Workload]) -> Weighing | None:
+    """Return the weights of ranks; None: all count alike."""
+    whole_steps = outer.grace_s is not None
+    if outer.weights == "samples":
+        return Weighing("samples", workload(), whole_steps=whole_steps)
+    if outer.weights == "logged" or whole_steps:
+        return Weighing(outer.weights, None, whole_steps=whole_steps)
+    return None

@@ -17,8 +17,11 @@ from msgspec.structs import replace
 from hocket import typed
 from hocket.errors import StoreGoneError, UsageError
 from hocket.job.rendezvous import Job
+from hocket.planning.shares import sizes
+from hocket.refusals import ELASTIC, SHARES, refused
 from hocket.training.loop.changes import Changes, Worker
-from hocket.training.loop.samples import Place, Samples
+from hocket.training.loop.samples import Dealt, Place, Samples
+from hocket.training.loop.shares import Shares, check_dealt, of_workers
 
 log = logging.getLogger("hocket.training")
 
@@ -82,8 +85,9 @@ class Loop:
         finally:
             self._in_epoch = False
 
-    def data(self, name: str, *, samples: int, seed: int | None) -> Samples:
-        """Return this rank's part of a data set, at its place. All ranks make the first call for a name together.
+    def data(self, name: str, *, samples: int, seed: int | None, dealt: str = "") -> Samples:
+        """Return this rank's part of a data set, at its place. All ranks make the first call for a name together. `dealt`: words on
+        how samples are dealt, the same on all ranks.
 
         RendezvousError: ranks are missing. UsageError: ranks, the checkpoint or an earlier loop have another data set of this name.
         """
@@ -94,7 +98,7 @@ class Loop:
             if name in self._known:
                 self._known.remove(name)
             else:
-                self._agree(name, samples=samples, seed=seed)
+                self._agree(name, samples=samples, seed=seed, dealt=dealt)
             place = self._places.pop(name, None) or Place(seed=seed, samples=samples)
             known = Samples(place, members=[each.member for each in self.changes.workers], me=self._me)
             known_from = "the checkpoint"
@@ -107,6 +111,31 @@ class Loop:
             )
         self._data[name] = known
         return known
+
+    def check_dealt(self, batch: int, shares: Shares) -> None:
+        """Raise UsageError if shares are of other ranks, too small for such batches, or of ranks that may be lost."""
+        if self._job.elastic and not isinstance(shares, Mapping):
+            raise refused(ELASTIC, SHARES, shares=shares)
+        if not isinstance(shares, str):
+            workers = self.changes.workers
+            check_dealt(batch, of_workers(shares, workers), workers)
+
+    def dealt(self, batch: int, shares: Sequence[float] | Mapping[str, float]) -> Dealt:
+        """Return the rule for sizes of batches, of so many samples for each rank on average."""
+
+        def by_member(members: Sequence[int]) -> dict[int, int]:
+            workers = [each for each in self.changes.workers if each.member in members]
+            known = [each for each in workers if not isinstance(shares, Mapping) or each.host in shares]
+            given = dict(zip((each.member for each in known), of_workers(shares, known), strict=True))
+            # A rank that has joined from a host without a share ends at its own call of `batches`.
+            mean = sum(given.values()) / max(len(given), 1) or 1.0
+            return dict(zip(members, sizes(batch, [given.get(each, mean) for each in members]), strict=True))
+
+        return by_member
+
+    def speeds(self, name: str, speed: float) -> list[float]:
+        """Return the speeds of all ranks, in samples per second, of which this one is `speed`. All ranks call it."""
+        return [each for _, each in sorted(self._gathered(f"speeds/{name}", speed).items())]
 
     def met(self, job: Job) -> None:
         """Agree from now on among the ranks of this job, which others have joined."""
@@ -222,11 +251,12 @@ class Loop:
         first, other = _differing(everyone)
         if other is not None:
             those, others = (
-                f"{it['samples']} samples {_order(it['seed'])}" for it in (everyone[first], everyone[other])
+                f"{it['samples']} samples {_order(it['seed'])}{it['dealt']}"
+                for it in (everyone[first], everyone[other])
             )
             raise UsageError(
                 f"batches: of `{name}`, rank {first} has {those}, and rank {other} on {self._job.hosts[other]} {others}\n"
-                "hint: the same whole data set and the same seed on all ranks; each then gets its part"
+                "hint: the same whole data set, seed and shares on all ranks; each then gets its part"
             )
 
     def _gathered(self, name: str, told: object) -> dict[int, Any]:

@@ -12,11 +12,14 @@ begins again, from what was asked for. So prepared batches are thrown away, and 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
 from hocket import _native
+
+Dealt = Callable[[Sequence[int]], Mapping[int, int]]
+"""Rule for the size of each member's batch, by the members that train."""
 
 
 class Place(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -48,6 +51,7 @@ class Samples:
         data_epoch: the pass of the loop that is under way, or was last.
         stale: ranks have changed since upcoming samples were asked for.
         trained: samples of all ranks in steps that stand, since this rank began.
+        dealt: rule for sizes of batches; None: all members have the same.
     """
 
     def __init__(self, place: Place, *, members: Sequence[int], me: int) -> None:
@@ -62,6 +66,9 @@ class Samples:
         self._members, self.me = list(members), me
         self._resumes, self._open = place.open, False
         self._batch, self._drop_last = 1, False
+        self.dealt: Dealt | None = None
+        self._sizes: Mapping[int, int] = {}
+        """Size of each member's batch, where they differ."""
         self._pending: list[_native.Draw] = []
         self._planned: deque[tuple[_native.Draw, dict[int, int]]] = deque()
         """Upcoming draws, each with its number of samples by member."""
@@ -80,7 +87,7 @@ class Samples:
     def begin(self, batch: int, *, drop_last: bool) -> None:
         """Begin a loop: another pass, or the rest of the pass that the job was in when its place was saved.
 
-        `batch`: samples of each rank in a step. `drop_last`: a step in which not all ranks had as many is left out.
+        `batch`: samples of each rank in a step, if none are `dealt`. `drop_last`: a step in which some rank had fewer is left out.
         """
         self.count_all()
         if not self._resumes:
@@ -102,8 +109,9 @@ class Samples:
         self.stale = False
         self._planned.clear()
         ahead = self._ahead()
-        while self._left(ahead) >= (self._batch * len(self._members) if self._drop_last else 1):
-            draw = ahead.draw(self._members, self._batch, whole=self._drop_last)
+        batches = [self._sizes.get(each, self._batch) for each in self._members]
+        while self._left(ahead) >= (sum(batches) if self._drop_last else 1):
+            draw = ahead.draw(self._members, batches, whole=self._drop_last)
             slices = dict(draw.slices)
             positions = self._mine(slices)
             samples = positions if self.seed is None else ahead.samples(positions)
@@ -111,15 +119,16 @@ class Samples:
             self._planned.append((draw, {member: len(own) for member, own in slices.items()}))
             yield samples
 
-    def hand_out(self, *, held: bool = False) -> None:
-        """Give the loop the oldest upcoming batch. Earlier batches count, unless they are `held`: their gradients are not in a step
-        yet."""
+    def hand_out(self, *, held: bool = False) -> Mapping[int, int]:
+        """Give the loop the oldest upcoming batch; return its number of samples by member. Earlier batches count, unless they are
+        `held`: their gradients are not in a step yet."""
         if not held:
             self.count_all()
             self._in_no_step.clear()
         draw, counts = self._planned.popleft()
         self._pending.append(draw)
         self._in_no_step.append(counts)
+        return counts
 
     def stepped(self) -> None:
         """Note that a step with the loop's batches stands, as the mean of the present members."""
@@ -135,11 +144,16 @@ class Samples:
     def change(self, members: Sequence[int]) -> None:
         """Set the members that train from now on. Draws of others that do not count yet are drawn again."""
         self._members = list(members)
+        self.deal()
+
+    def deal(self) -> None:
+        """Ask anew how large each member's batch is, from the next one on."""
+        self._sizes = {} if self.dealt is None else self.dealt(self._members)
         self.stale = True
 
     def steps_left(self, batch: int, *, drop_last: bool) -> int:
         """Return the number of batches of each rank in the loop that is under way or is to go on, or else in the next one."""
-        whole = batch * len(self._members)
+        whole = sum(self._sizes.get(each, batch) for each in self._members)
         left = self._left(self._ahead()) if self.open else self.count
         return left // whole if drop_last else -(-left // whole)
 

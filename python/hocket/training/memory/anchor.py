@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -37,6 +37,7 @@ class Arrival:
         factor: factor of the learning rate in each of the anchor's steps; where ranks step alone, that of the mean.
         weight: factor of what is in `own`, where ranks step alone.
         pending: turns that the anchor lacks afterwards, the oldest first.
+        ahead: this rank, which steps alone, has stepped since the turn left, whatever `pending` says.
     """
 
     mean: LoadedBucket
@@ -46,6 +47,7 @@ class Arrival:
     factor: float
     pending: tuple[Pending, ...] = ()
     weight: float = 1.0
+    ahead: bool = False
 
 
 class OwnGradients(Protocol):
@@ -95,7 +97,13 @@ class Anchor(Protocol):
 
 
 class LocalAnchor(Protocol):
-    """Parameters that are the same on all ranks, which train apart from them by steps of their own, each with its own state."""
+    """Parameters that are the same on all ranks, which train apart from them by steps of their own, each with its own state.
+
+    Attributes:
+        before_step: called when a step of the script's optimizer begins, before anything else.
+    """
+
+    before_step: Callable[[], None] | None
 
     @property
     def held_bytes(self) -> int:

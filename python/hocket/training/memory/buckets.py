@@ -65,12 +65,21 @@ class CompiledBucket(msgspec.Struct, frozen=True):
     """Programs of a gradient that travels as rows."""
     cards: tuple[int, ...] | None = None
     """Cards of the hosts that its messages may use; None: all."""
+    by_gradient: bool = False
+    """True if the program works on each gradient, which may begin as soon as that is there."""
 
     @classmethod
     def traced(cls, bucket: bucketing.Bucket, traced: Traced) -> CompiledBucket:
         """Return the bucket that a policy's handlers make."""
         kernels = {name: each.address for name, each in traced.kernels.items() if each.address is not None}
-        return cls(bucket.gradients, bucket.priority, traced.program, kernels, traced.starts)
+        return cls(
+            bucket.gradients,
+            bucket.priority,
+            traced.program,
+            kernels,
+            traced.starts,
+            by_gradient=traced.by_gradient,
+        )
 
     @property
     def dtype(self) -> str:
@@ -390,6 +399,7 @@ def _loaded(
             number=chosen,
             others=[numbered(launch.bound(each)) for each in more],
             cards=bucket.cards,
+            gradients=[stop - start for _, start, stop in bucket.ranges] if bucket.by_gradient else [],
         )
         if rows is not None:
             rows.load(priority=bucket.priority, label=named, cards=bucket.cards)

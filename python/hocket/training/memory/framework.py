@@ -23,12 +23,34 @@ from hocket.training.memory.device import Device
 from hocket.training.memory.gathered import HasRows
 from hocket.training.memory.gradients import Parameter
 from hocket.training.memory.replicas import Looked, Options
-from hocket.training.memory.scales import Scales
 from hocket.training.memory.shards import Range, Shard, State
 from hocket.training.memory.state_parts import StateBytes
 
 Array = Any
 """Array of the framework's own over a bucket's memory, or over a part of it."""
+
+
+class Scales(Protocol):
+    """Factor of each iteration's gradients, as far as these are not applied: the same on all ranks. Without a scaler, each is 1."""
+
+    @property
+    def used(self) -> bool:
+        """True if a scaler is in use, so that sums may overflow."""
+
+    def made(self, iteration: int, applied: int) -> None:
+        """Note the factor of an iteration whose backward ends. `applied`: iterations before this one are of no interest."""
+
+    def of(self, iteration: int) -> float:
+        """Return the factor of the gradients of a turn which ends with this iteration."""
+
+    def give(self, mean: LoadedBucket, iterations: range) -> None:
+        """Bring a turn's mean to the factor of the last iteration, by which the script's next step divides it."""
+
+    def saved(self) -> Mapping[int, float]:
+        """Return the factors of iterations whose gradients are not applied."""
+
+    def restore(self, saved: Mapping[int, float]) -> None:
+        """Restore what was saved."""
 
 
 class Gates(Protocol):
@@ -62,7 +84,7 @@ class Values(Protocol):
 
 
 class Hooks(Protocol):
-    """Counter of gradients (`hocket.training.step.hooks`)."""
+    """Counter of gradients (`hocket.training.step.updates`)."""
 
     def hook(self, bucket: int, index: int, view: Array) -> Callable[[Any], None]:
         """Return the callable to call after each accumulation of gradient `index` of a bucket, with an object that has it as

@@ -22,7 +22,7 @@ from hocket.job.rendezvous import Job
 from hocket.policy.bucketing import Bucket
 from hocket.policy.observed import Guard
 from hocket.policy.policy import Policy
-from hocket.policy.trace import Programs, Trace, TraceContext
+from hocket.policy.trace import Programs, Trace, TraceContext, is_plain
 from hocket.training.memory.buckets import CompiledBucket
 from hocket.training.memory.host_programs import ranks_of_host
 
@@ -183,7 +183,14 @@ class _Work:
             entry = typed.of_msgpack(content, Entry)
             programs = Program.parts_from_bytes(entry.programs)
             return [
-                CompiledBucket(bucket.gradients, bucket.priority, programs[at], {}, starts)
+                CompiledBucket(
+                    bucket.gradients,
+                    bucket.priority,
+                    programs[at],
+                    {},
+                    starts,
+                    by_gradient=not is_plain(self._policy),
+                )
                 for bucket, (at, starts) in zip(self._buckets, entry.buckets, strict=True)
             ]
         except (msgspec.DecodeError, ProgramError, IndexError, ValueError):

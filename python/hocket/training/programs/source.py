@@ -18,6 +18,7 @@ from hocket.job.rendezvous import Job
 from hocket.parameter_server.plan import in_step
 from hocket.policy.epoch import Epoch, Epochs
 from hocket.policy.policy import Policy, Value
+from hocket.policy.trace import is_plain
 from hocket.training.autopilot.autopilot import Autopilot
 from hocket.training.beside.beside import Duty
 from hocket.training.beside.timer import Timer
@@ -254,7 +255,7 @@ def of_policy(
 
     def layout(backward: tuple[str, ...]) -> object:
         made = current(Epoch(0, epochs.current.agreed, backward=backward)).buckets
-        if type(policy).on_tensor_ready is Policy.on_tensor_ready:
+        if is_plain(policy):
             return [(frozenset(bucket.variables), bucket.priority) for bucket in made]
         # A policy with such a handler may look at the orders themselves.
         return made, backward

@@ -6,13 +6,19 @@ import contextlib
 from collections.abc import Iterator
 
 from hocket.training.step.updates import Updates
+from hocket.training.step.weighted import Weighted
 
 
 class Accumulation:
-    """Requests of one script to accumulate."""
+    """Requests of one script to accumulate.
+
+    Attributes:
+        weighted: weights of gradients by the batches that are accumulated; None: they count as they are.
+    """
 
     def __init__(self, updates: Updates) -> None:
         self._updates = updates
+        self.weighted: Weighted | None = None
         self._accumulates = False
         """True within `no_sync`."""
         self._mutes = False

@@ -12,6 +12,7 @@ from hocket.training.memory.gradients import gradients_of
 from hocket.training.step.place import Place
 from hocket.training.step.together import Together
 from hocket.training.step.votes import Ballot, OutOfStep, Votes
+from hocket.training.step.weighted import UNWEIGHTED
 
 if TYPE_CHECKING:
     from hocket.training.step.step import Step
@@ -36,8 +37,8 @@ class Agreement:
         self._unmade: Sequence[str] = ()
         self.votes: Ballot = OutOfStep()
         if place.source.in_step:
-            reporter = place.job.rank if step.updates.merges else None
-            self.votes = Votes(place.engine, place.job.hosts, self._names, reporter=reporter)
+            job, reports = place.job, step.updates.merges
+            self.votes = Votes(place.engine, job.hosts, self._names, rank=job.rank, reports=reports)
 
     def cast(self, unmade: Sequence[str], *, meet: bool, members: int = 0) -> None:
         """Cast this rank's votes at the end of a backward."""
@@ -53,7 +54,12 @@ class Agreement:
             members=members,
             look=self.together.vote(step.iteration),
             report=drift if local is None else local.report(drift),
+            weight=self._weight(),
         )
+
+    def _weight(self) -> float:
+        weighted, job = self._step.accumulation.weighted, self._step.place.job
+        return UNWEIGHTED if weighted is None else weighted.vote(self._step.iteration, job.members[job.rank])
 
     def count(self) -> None:
         """Count the votes of the last backward, if they are not counted: the same iteration on all ranks."""
@@ -84,6 +90,8 @@ class Agreement:
         step = self._step
         self.begins = bool(step.source.decide(self._epoch)) or self.begins
         self.together.counted(self.votes)
+        if step.accumulation.weighted is not None:
+            step.accumulation.weighted.counted(self.votes.weights, step.place.job, step.iteration + 1)
         if step.delays is not None:
             epoch = step.source.epochs.current
             step.delays.counted(self.votes, step.source.plan(epoch), step.iteration + 1, epoch.number)

@@ -5,6 +5,7 @@ An iteration ends with the optimizer's step, and turns are of such iterations. M
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ from hocket._native import LiveTurn
 from hocket.artefacts.plan import Outer
 from hocket.errors import UsageError
 from hocket.training.guard.drift import NOTHING, Report
+from hocket.training.guard.notes import log
 from hocket.training.guard.weighing import SavedWeighing, weighing_of
 from hocket.training.memory.anchor import Arrival
 from hocket.training.memory.device import made
@@ -23,10 +25,14 @@ if TYPE_CHECKING:
     from hocket.training.step.updates import Updates
 
 
+LATE_AGAIN = 10
+"""Number of exchanges in a row after which a rank that comes too late to all of them is named again."""
+
+
 class Alone:
     """Departures of one session's turns. `outer` steps the anchor; `departed`: arenas whose turn ends with the last iteration that
     exchanged something, by the schedule; `weighing`: weights of ranks, None where all count alike; `pace`: this rank's, None where
-    all make equally many steps."""
+    all make equally many steps; `late`: what left last did so without this rank, which had not come in time."""
 
     def __init__(
         self,
@@ -39,8 +45,13 @@ class Alone:
         self._ranks = ranks
         self._framework, self._updates, self.outer = framework, updates, outer
         self.departed: list[int] = []
-        self.weighing = weighing_of(outer.weights, lambda: framework.workload(gradients=False))
+        self.weighing = weighing_of(outer, lambda: framework.workload(gradients=False))
         self.pace = Pace() if outer.paced else None
+        self.late = False
+        self._late: Counter[int] = Counter()
+        """By rank, the number of exchanges in a row to which it came too late."""
+        self._ahead: set[tuple[int, int]] = set()
+        """Turns, by arena and slot, since which this rank has stepped, although no iteration has ended since."""
         self._counted: tuple[object, dict[int, int]] = None, {}
         """Counter of launches, and how often each was launched, by number, when `sent` was asked last."""
         self.begin()
@@ -58,6 +69,12 @@ class Alone:
         if self.pace is not None:
             self.pace.begin(period)
 
+    def stepped(self) -> int:
+        """Note a step; return the number of iterations that end with it."""
+        if self.weighing is not None:
+            self.weighing.stepped()
+        return 1 if self.pace is None else self.pace.stepped()
+
     def end(self) -> None:
         """End: ranks step together from now on."""
         if self.weighing is not None:
@@ -71,7 +88,7 @@ class Alone:
             return drift
         weight = 0.0 if self.weighing is None else self.weighing.leaving()
         step_s = 0.0 if self.pace is None else self.pace.step_s()
-        return (drift or NOTHING)._replace(weight=weight, step_s=step_s)
+        return (drift or NOTHING)._replace(weight=weight, step_s=step_s, late=float(self.late))
 
     def counted(self, reports: Mapping[int, Report], own: int) -> None:
         """Take the reports of all ranks; `own`: this rank among them."""
@@ -79,15 +96,20 @@ class Alone:
             self.weighing.counted(reports)
         if self.pace is not None:
             self.pace.counted(reports, own)
+        for rank, report in reports.items():
+            times = self._late[rank] = self._late[rank] + 1 if report.late > 0 else 0
+            if times in (1, LATE_AGAIN) and own == min(reports):
+                _warn(rank, times)
 
     @property
     def period_ends(self) -> bool:
         """True if an iteration has just ended a period of the schedule, or all that was made is in the anchor."""
         return self._updates.settled or self._updates.readiness.made % self._updates.schedule.period == 0
 
-    def check_even(self, call: str) -> None:
-        """Raise UsageError if ranks may have made different shares of a period, of which one mean cannot be."""
-        if self.pace is not None and not self.period_ends:
+    def check_even(self, call: str, *, uneven: bool = False) -> None:
+        """Raise UsageError if ranks may have made different shares of a period, of which one mean cannot be. `uneven`: they may
+        although their pace is one."""
+        if (self.pace is not None or uneven) and not self.period_ends:
             made, period = self._updates.readiness.made, self._updates.schedule.period
             raise UsageError(
                 f"{call}: ranks step at their own pace, and this one is in step {made % period} of {period} between exchanges\n"
@@ -145,6 +167,8 @@ class Alone:
             sent = [(slots[turn.slot], self.sent_by(turn)) for turn in under_way]
             self._framework.local.depart(slots[opened.slot], sent, weight)
             made(self._framework.device, [slots[opened.slot].memory])
+            if self.late:
+                self._ahead.add((arena, opened.slot))
 
     def factor(self, turn: LiveTurn) -> float:
         """Return the factor that makes the mean of a turn that is due the weighted one."""
@@ -153,9 +177,15 @@ class Alone:
     def weighed(self, arrivals: Sequence[Arrival], due: Sequence[LiveTurn]) -> list[Arrival]:
         """Return what the anchor takes of these turns, by the weights of their ranks."""
         found = [
-            replace(each, factor=self.factor(turn), weight=self.sent_by(turn))
+            replace(
+                each,
+                factor=self.factor(turn),
+                weight=self.sent_by(turn),
+                ahead=(turn.arena, turn.slot) in self._ahead,
+            )
             for each, turn in zip(arrivals, due, strict=True)
         ]
+        self._ahead.difference_update((turn.arena, turn.slot) for turn in due)
         if self.weighing is not None:
             self.weighing.arrived(due)
         return found
@@ -170,3 +200,14 @@ class Alone:
     def sent_by(self, turn: LiveTurn) -> float:
         """Return the factor by which this rank's progress in a turn that has left was multiplied."""
         return 1.0 if self.weighing is None else self.weighing.own(turn)
+
+
+def _warn(rank: int, times: int) -> None:
+    if times == 1:
+        log.warning("rank %d came too late to an exchange, which has what it had stepped by then", rank)
+    else:
+        log.warning(
+            "rank %d came too late to %d exchanges in a row; with paced=True it makes fewer steps",
+            rank,
+            times,
+        )

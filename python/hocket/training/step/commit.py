@@ -36,6 +36,8 @@ class Commit:
     """True if merged and late gradients are watched: all ranks have been there from the beginning."""
     counts_steps = False
     """True if steps of the optimizer are counted, so that no other may step the parameters."""
+    loses_late_ranks = False
+    """True if exchanges of ranks that step alone go on without a late one, which is lost."""
     calls_libraries = True
     """True if programs may call libraries."""
     saved_as = ""
@@ -63,12 +65,7 @@ class Commit:
         self.step, self.ranks = step, lambda: range(step.job.world)
 
     def loads(self, plan: Plan) -> None:
-        """Note that programs of this plan are about to be loaded. UsageError: its exchanges are to stand without late ranks."""
-        if plan.schedule.outer is not None and plan.schedule.outer.grace_s is not None:
-            raise UsageError(
-                f"local: grace_s={plan.schedule.outer.grace_s:g}: this job ends with the first rank that does not come\n"
-                "hint: `hocket run --elastic MIN:MAX` starts one whose exchanges stand without it"
-            )
+        """Note that programs of this plan are about to be loaded."""
 
     def epoch_begins(self, load: Callable[[], None]) -> None:
         """Begin an epoch by `load`, after a step that stands."""

@@ -50,7 +50,7 @@ class CompiledSession:
         self._owner = os.getpid()
         self._turn = 0
         self._voted = self._warned = self._closed = False
-        self._votes = Votes(engine, job.hosts, list(self._gradients))
+        self._votes = Votes(engine, job.hosts, list(self._gradients), rank=job.rank)
         self._steps = Steps(engine, source)
         sizes = [(each.name, each.bytes) for each in self._gradients.values()]
         self.group = _native.Group(engine, sizes, self._timeout_s)

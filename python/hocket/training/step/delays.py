@@ -16,6 +16,7 @@ import numpy as np
 from hocket._native import LiveTurn
 from hocket.artefacts.local import every
 from hocket.artefacts.plan import Plan, Schedule
+from hocket.artefacts.schedule_check import check_workload
 from hocket.errors import UsageError
 from hocket.job.rendezvous import Job
 from hocket.planning.walk import rate_factor
@@ -25,16 +26,31 @@ from hocket.training.checkpoint.saves import Saves
 from hocket.training.checkpoint.slots import slots_of
 from hocket.training.guard.gauge import Gauge
 from hocket.training.guard.oversight import Oversight
-from hocket.training.guard.workload import FirstIteration
 from hocket.training.memory.anchor import Anchor, Arrival, LocalAnchor
 from hocket.training.memory.buckets import LoadedBucket
 from hocket.training.memory.device import read
-from hocket.training.memory.framework import Framework
+from hocket.training.memory.framework import Framework, Workload
 from hocket.training.memory.turns import is_synchronous
 from hocket.training.memory.values import squared_norm
 from hocket.training.step.drift import Drift, Record
 from hocket.training.step.updates import Updates
 from hocket.training.step.votes import Ballot
+
+
+class FirstIteration:
+    """Check of a session's first iteration, if its plan says for which workload it was made."""
+
+    def __init__(self, framework: Framework, plan: Plan, rank: int) -> None:
+        made_for_some = plan.schedule.turns and (plan.batch, plan.accumulation) != (None, None)
+        self._seen: Workload | None = framework.workload() if made_for_some else None
+        self._plan, self._rank = plan, rank
+
+    def check(self) -> None:
+        """Check after the first backward, when nothing is applied yet. ArtefactError: the plan was made for another iteration."""
+        seen, self._seen = self._seen, None
+        if seen is not None:
+            seen.stop()
+            check_workload(self._plan, batch=seen.batch, accumulation=seen.backwards, rank=self._rank)
 
 
 class Delays:

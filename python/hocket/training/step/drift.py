@@ -111,6 +111,9 @@ class Drift:
         along, step = self._along(arenas, leaving)
         paced = None if self._updates.local is None else self._updates.local.pace
         pace, self._pace = self._pace * (1.0 if paced is None else paced.share), 0.0
+        if self._updates.local is not None and self._updates.local.late:
+            # Of a turn that left without its rank, nobody knows how many steps it has.
+            pace = 0.0
         self.report = Report(moved, scale * along, step, pace, self._rate(arenas[0]), *self._losses.report())
         self._departures.append(Departure(arenas=tuple(arenas), steps=opened[0].iterations + 1))
 
@@ -173,6 +176,7 @@ class Drift:
                 loss_first=_mean([each.first for each in logged]),
                 loss_last=_mean([each.last for each in logged]),
                 taken=not self.discards,
+                late=sum(each.late > 0 for each in done.reports),
             )
             self._writes(functools.partial(append_exchange, self._trace, line))
 

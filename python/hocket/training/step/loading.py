@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -24,12 +25,13 @@ log = logging.getLogger("hocket.training")
 
 class Loading:
     """Programs that a step runs. `gates`: where forward waits for updates, if it does so bucket by bucket; `memory`: where sums
-    lie."""
+    lie; `process`: number of the one that loads them."""
 
     def __init__(self, step: Step, memory: Memory) -> None:
         """Begin without buckets."""
         self._step, self.memory = step, memory
         self.gates: Gates | None = None
+        self.process = os.getpid()
 
     def load(self) -> None:
         """Load buckets, programs and hooks of the epoch in force."""

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from hocket.errors import UsageError
 from hocket.policy.policy import Value
-from hocket.refusals import CLIPPING, SERVERS, refused
+from hocket.refusals import CLIPPING, NO_MEANS, OWNERS, SERVERS, SHARES, TURNS, refused
 from hocket.training.checkpoint.saved import SavedSession
 from hocket.training.memory import buckets as bucket_memory
+from hocket.training.memory.buckets import LoadedBucket
 from hocket.training.step import saving
 from hocket.training.step.companion import Companion
 from hocket.training.step.joinable import check_joinable
 from hocket.training.step.place import Place
 from hocket.training.step.step import Step
+from hocket.training.step.weighted import Weighted
 
 
 class ReducingSession(Step):
@@ -49,6 +51,29 @@ class ReducingSession(Step):
         if weight is not None and local is not None and local.weighing is not None:
             local.weighing.logged(weight)
 
+    def weigh(self, scale: Callable[[LoadedBucket, float], None]) -> Weighted | None:
+        """Let each rank's gradients count by its samples; return what is to be told of batches. None: they count as they are, since
+        ranks step apart. `scale` multiplies a bucket's means. UsageError: that is not possible here."""
+        if self.accumulation.weighted is None:
+            local = self.updates.local
+            if local is not None and local.weighing is not None:
+                return None
+            self._check_weighs()
+            self.accumulation.weighted = Weighted(scale)
+        return self.accumulation.weighted
+
+    def _check_weighs(self) -> None:
+        """Raise UsageError if ranks' gradients cannot count by their samples."""
+        if self.delays is not None:
+            raise refused(SHARES, TURNS)
+        if self.source.served is not None:
+            raise refused(SHARES, SERVERS)
+        policy = next((each for each in self.source.policies if each.contract != "mean"), None)
+        if policy is not None:
+            raise refused(SHARES, NO_MEANS, policy=type(policy).__name__, contract=f"`{policy.contract}`")
+        if self.owners and self.job.elastic:
+            raise refused(SHARES, OWNERS)
+
     def agreed(self) -> Mapping[str, Value]:
         return self.source.agreed()
 
@@ -65,6 +90,10 @@ class ReducingSession(Step):
 
     def flush(self) -> None:
         """Reduce, await and apply all gradients that were made and not applied; the optimizer steps once for each update."""
+        with self.stepping.between():
+            self._flush()
+
+    def _flush(self) -> None:
         if self.delays is not None:
             self.delays.check_applied("flush")
         self.finish_step()
@@ -72,7 +101,7 @@ class ReducingSession(Step):
             return
         self.delays.saves.settled()
         if self.updates.local is not None:
-            self.updates.local.check_even("flush")
+            self.updates.local.check_even("flush", uneven=self.stepping.stand_in is not None)
         else:
             # What the last step applied may still be there.
             self.updates.drop()
@@ -90,7 +119,8 @@ class ReducingSession(Step):
 
     def saved(self) -> SavedSession:
         """Return the state with gradients made and not applied. UsageError: a step is missing, or another plan begins."""
-        return saving.saved(self)
+        with self.stepping.between():
+            return saving.saved(self)
 
     def restore(self, saved: SavedSession, *, strict: bool) -> None:
         """Restore the state. UsageError: a backward has begun, or turns are open and belong to another plan or job."""
@@ -110,6 +140,7 @@ class ReducingSession(Step):
         self.source.retire()
         self.companion.retire()
         self.flush()
+        self.stepping.close()
         self.owners.release()
         self.source.dismiss()
         for each in self.launches:
@@ -121,6 +152,7 @@ class ReducingSession(Step):
 
     def close(self) -> None:
         """Apply outstanding updates, and stop the threads beside training. Gradients that are not applied are reported."""
+        self.stepping.close()
         self.commit.close()
         if self.delays is not None:
             self.delays.saves.ended(self.job.rank)
@@ -135,6 +167,8 @@ class ReducingSession(Step):
         self.updates.close()
         self.updates.clear()
         self._take(place)
+        # Loading may fail, and this be called again.
+        self.agreement.together = together
         self.commit.begin(self)
         self.loading.load()
         self.agreement.together = together.among(
@@ -144,7 +178,7 @@ class ReducingSession(Step):
     def idle_step(self) -> None:
         """Take part in a step of the other ranks to which this rank has nothing to add."""
         self.updates.drop()
-        self._begin()
+        self.begin_iteration()
         self.agreement.together.idles = True
-        self._end(barrier=True)
+        self.end_iteration(barrier=True)
         self.agreement.together.idles = False

@@ -24,7 +24,6 @@ from hocket.training.memory.device import received
 from hocket.training.memory.framework import Framework
 from hocket.training.step.accumulation import Accumulation
 from hocket.training.step.agreement import Agreement
-from hocket.training.step.alone import Alone
 from hocket.training.step.commit import Commit
 from hocket.training.step.companion import Companion
 from hocket.training.step.delays import Delays
@@ -33,6 +32,7 @@ from hocket.training.step.loading import Loading
 from hocket.training.step.memory import Memory
 from hocket.training.step.place import Place
 from hocket.training.step.statistics import Steps, warn_of_non_finite
+from hocket.training.step.stepping import Stepping
 from hocket.training.step.together import Together
 from hocket.training.step.updates import Updates
 
@@ -56,7 +56,6 @@ class Step:
         self.framework, self.companion = framework, companion
         self.commit, self.loading = commit, Loading(self, memory)
         self.gauge, self.iteration = Gauge(), steps
-        self._owner = os.getpid()
         self._under_way = self._warned = False
         self.updates = Updates(framework, merges=merges, ranks=lambda: commit.ranks())  # noqa: PLW0108  # it is known when the commit begins
         self.accumulation = Accumulation(self.updates)
@@ -76,6 +75,7 @@ class Step:
             )
         self.progress.begun = steps
         commit.begin(self)
+        self.stepping = Stepping(self)
         self.loading.load()
         self.agreement.together = Together(framework, self.job, self.source, begins=steps + 1)
         framework.on_step(self._stepped)
@@ -85,6 +85,7 @@ class Step:
             self.loading.gate()
         if self.delays is not None:
             self.delays.watch(self.plan)
+        self.stepping.start()
 
     def _take(self, place: Place) -> None:
         """Train at this place in the job."""
@@ -141,19 +142,24 @@ class Step:
     # Backward.
 
     def on_first(self) -> None:
-        if os.getpid() != self._owner:
+        if os.getpid() != self.loading.process:
             raise UsageError(
                 "backward in a forked child of the process that distributed the model\n"
                 "hint: train in the process that called `distribute`"
             )
         if self.updates.own is None:
             self.framework.check_in_place(self.updates.filling)
-        self._begin()
+        self.begin_iteration()
         if self.loading.gates is not None:
             self.loading.gates.backward_began()
         self.framework.when_backward_ends(self._on_end)
 
-    def _begin(self) -> None:
+    def begin_iteration(self) -> None:
+        self.note_begin()
+        with self.naming():
+            self.companion.begin()
+
+    def note_begin(self) -> None:
         self.progress.backward_began()
         self.commit.backward_began()
         if self.delays is not None:
@@ -166,17 +172,16 @@ class Step:
             self.place.libraries.expect([launch.program for launch in self.launches])
         self.source.backward_began(self.iteration)
         self.owners.hold()
-        with self.naming():
-            self.companion.begin()
 
     def _on_end(self) -> None:
         """End backward: launch buckets that are incomplete as they are, then wait for all buckets, or close the gates."""
-        self._end(barrier=self.loading.gates is None or self.companion.barrier)
+        self.end_iteration(barrier=self.loading.gates is None or self.companion.barrier)
         self.accumulation.backward_ended()
         if self.loading.gates is not None:
             self.loading.gates.backward_ended()
 
-    def _end(self, *, barrier: bool) -> None:
+    def end_iteration(self, *, barrier: bool, left: Sequence[_native.LiveTurn] | None = None) -> None:
+        """End an iteration. `left`: turns that are due with it, if this rank's part has left already."""
         began_ns = _native.now_ns()
         self.progress.wait_began()
         updates, delays = self.updates, self.delays
@@ -185,12 +190,9 @@ class Step:
             self.watch.computed(updates.times() if self.watch.profiles else {}, touched)
         self.framework.check_announced()
         seen = updates.readiness.order() if self.source.observes else None
-        unmade = updates.complete()
-        if delays is not None:
-            delays.backward_ended()
         # Without turns of the plan, an epoch begins with this step.
         barrier = barrier or (delays is None and not self.source.epochs.settled)
-        due = self.commit.reduce(unmade, waits=barrier or delays is not None)
+        due = self.reduce(barrier=barrier) if left is None else left
         later = [] if barrier else [turn for turn in due if turn.at == "gate"]
         now = due if barrier else [turn for turn in due if turn.at != "gate"]
         weighing = None if updates.local is None else updates.local.weighing
@@ -225,6 +227,13 @@ class Step:
         if self.source.autopilot is not None:
             self.source.autopilot.step_ended()
         self.commit.step_ended()
+
+    def reduce(self, *, barrier: bool) -> Sequence[_native.LiveTurn]:
+        """Let what this iteration ends leave; return the turns that are due with it."""
+        unmade = self.updates.complete()
+        if self.delays is not None:
+            self.delays.backward_ended()
+        return self.commit.reduce(unmade, waits=barrier or self.delays is not None)
 
     def _begin_next(self) -> None:
         if not self.commit.left:
@@ -267,6 +276,9 @@ class Step:
         own, mean = self.buckets[turn.arena], self.updates.means.of[turn.arena][turn.slot]
         received(self.framework.device, [mean.memory])
         self.companion.reduced(mean)
+        if self.accumulation.weighted is not None:
+            members = self.place.job.members
+            self.accumulation.weighted.arrived(mean, [members[rank] for rank in self.commit.ranks()])
         unmade = self.updates.unmade.taken(turn).intersection(own.names)
         if self.delays is not None:
             self.delays.given(turn, mean)
@@ -296,48 +308,18 @@ class Step:
 
     def _stepped(self) -> None:
         """Let owners send the values that the optimizer has updated, unless gates have put the step off."""
-        if self.updates.local is not None:
-            self._stepped_alone(self.updates.local)
-        else:
-            if self.owners and not (self.loading.gates is not None and self.loading.gates.closed):
-                self.owners.stepped()
-            if self.delays is not None and self.delays.stepped() and self.spans is not None:
-                self.spans.updated()
-        self.commit.stepped()
-        self.progress.stepped()
-        if self.watch is not None:
-            self.watch.stepped()
-
-    def _stepped_alone(self, alone: Alone) -> None:
-        """End an iteration of ranks that step alone between exchanges."""
-        if self.delays is not None and self.delays.awaits_step:
-            # The last step before steps are local applies what all ranks have reduced.
-            self.delays.stepped()
-            alone.begin()
-            return
-        schedule = self.updates.schedule
-        for _ in range(1 if alone.pace is None else alone.pace.stepped()):
-            self._iterated_alone(alone)
-            if alone.pace is not None and (alone.period_ends or schedule is not self.updates.schedule):
-                # What follows begins with the next step: newcomers may come, or another schedule has begun.
-                alone.pace.period_ended()
-                break
-        if alone.pace is not None:
-            alone.pace.resumes()
-
-    def _iterated_alone(self, alone: Alone) -> None:
-        """End an iteration of the schedule of such ranks."""
-        if alone.exchanges or self.ends_turns:
-            self._begin()
-            self._end(barrier=True)
-        else:
-            if self.delays is not None and self.delays.drift is not None:
-                self.delays.drift.passed()
-            self.updates.passed()
-            self.iteration += 1
-            self.progress.step_ended()
-            if self.source.autopilot is not None:
-                self.source.autopilot.step_ended()
+        with self.stepping.releasing():
+            if self.updates.local is not None:
+                self.stepping.stepped(self.updates.local)
+            else:
+                if self.owners and not (self.loading.gates is not None and self.loading.gates.closed):
+                    self.owners.stepped()
+                if self.delays is not None and self.delays.stepped() and self.spans is not None:
+                    self.spans.updated()
+            self.commit.stepped()
+            self.progress.stepped()
+            if self.watch is not None:
+                self.watch.stepped()
 
     @contextlib.contextmanager
     def naming(self) -> Iterator[None]:

@@ -3,7 +3,8 @@
 They tell which gradients were made, which have more rows than travel, which epoch is known, whether the ranks must meet about the
 model's buffers, whether a rank sees that training no longer goes as it did, in elastic jobs, for which epoch of members each is
 ready, and now and then a digest of what ranks must hold alike (`replicas`). Where gradients may be merged or late, each rank has a
-place for a report of its own, which all get as it is: of an exchange of ranks that step alone (`guard/drift.py`).
+place for a report of its own, which all get as it is: of an exchange of ranks that step alone (`guard/drift.py`). So has each for
+what its gradients count by (`weighted`).
 
 Votes travel in a program of their own beside the buckets, so that a policy cannot affect them.
 """
@@ -21,6 +22,7 @@ from hocket.planning.compile import votes_program
 from hocket.training.guard.drift import INFINITE, Report
 from hocket.training.guard.drift import WORDS as REPORT
 from hocket.training.memory.replicas import WORDS
+from hocket.training.step.weighted import UNWEIGHTED
 
 ITEM_BYTES = 4
 FLAGS = 4
@@ -54,6 +56,7 @@ class Ballot(Protocol):
         members: int = 0,
         look: Sequence[float] = (),
         report: Report | None = None,
+        weight: float = UNWEIGHTED,
     ) -> None:
         """Send this rank's votes, with the arguments of `Votes.cast`."""
 
@@ -81,6 +84,10 @@ class Ballot(Protocol):
         """Reports by rank, of those that have cast one."""
 
     @property
+    def weights(self) -> Mapping[int, float]:
+        """Weights of gradients by rank, of those that have cast votes."""
+
+    @property
     def reporter(self) -> int:
         """This rank, as it reports."""
 
@@ -98,6 +105,7 @@ class OutOfStep:
     members = 0
     look = ()
     reports: Mapping[int, Report] = {}
+    weights: Mapping[int, float] = {}
     reporter = 0
 
     def cast(
@@ -111,9 +119,10 @@ class OutOfStep:
         members: int = 0,
         look: Sequence[float] = (),
         report: Report | None = None,
+        weight: float = UNWEIGHTED,
     ) -> None:
         """Keep this rank's votes; no rank is asked. UsageError: the votes ask for something that all would have to do together."""
-        if meet or retreat or members or look or report:
+        if meet or retreat or members or look or report or weight != UNWEIGHTED:
             raise UsageError(
                 "ranks that do not wait for one another cannot meet, retreat, go on with other members or compare replicas"
             )
@@ -130,8 +139,8 @@ class OutOfStep:
 
 
 class Votes:
-    """Layout: [-epoch, meet, retreat, -members_epoch, a digest of replicas, one vote per parameter, a report per rank]; reduced by
-    max."""
+    """Layout: [-epoch, meet, retreat, -members_epoch, a digest of replicas, one vote per parameter, a weight per rank, a report per
+    rank]; reduced by max."""
 
     def __init__(
         self,
@@ -139,15 +148,16 @@ class Votes:
         hosts: Sequence[str],
         names: Sequence[str],
         *,
-        reporter: int | None = None,
+        rank: int,
+        reports: bool = False,
     ) -> None:
-        """Load the program, at the same position on all ranks. `reporter`: this rank, where ranks may report; None: they do not."""
+        """Load the program, at the same position on all ranks. `rank`: this one; `reports`: ranks may report."""
         self._engine = engine
         self._place = {name: HEAD + at for at, name in enumerate(names)}
         self._end = elements_of(len(names))
-        self.reporter = reporter or 0
-        reports = 0 if reporter is None else len(hosts) * REPORT
-        self._memory = engine.allocate((self._end + reports) * ITEM_BYTES)
+        self._reports = self._end + len(hosts)
+        self.reporter = rank
+        self._memory = engine.allocate((self._reports + reports * len(hosts) * REPORT) * ITEM_BYTES)
         self._values = np.frombuffer(memoryview(self._memory), dtype=np.float32)
         self.load(hosts)
 
@@ -171,17 +181,19 @@ class Votes:
         members: int = 0,
         look: Sequence[float] = (),
         report: Report | None = None,
+        weight: float = UNWEIGHTED,
     ) -> None:
         """Send this rank's votes: its known epoch, the parameters without a gradient, whether it requests a meeting, the parameters
         whose gradients have too many rows here, whether it requests that gradients are neither merged nor late from now on, the
-        epoch of members for which it is ready, its `Replicas.vote`, and its report of an exchange.
+        epoch of members for which it is ready, its `Replicas.vote`, its report of an exchange, and the weight of its gradients.
 
         Returns at once.
         """
         self._values[HEAD : self._end] = MADE
         self._values[self._end :] = NO_REPORT
+        self._values[self._end + self.reporter] = weight
         if report is not None:
-            at = self._end + self.reporter * REPORT
+            at = self._reports + self.reporter * REPORT
             self._values[at : at + REPORT] = [_finite(each) for each in report]
         self._values[:FLAGS] = -epoch, meet, retreat, -members
         self._values[FLAGS:HEAD] = look or 0
@@ -213,12 +225,17 @@ class Votes:
 
     @property
     def reports(self) -> Mapping[int, Report]:
-        rows = self._values[self._end :].reshape(-1, REPORT)
+        rows = self._values[self._reports :].reshape(-1, REPORT)
         return {
             rank: Report(*(float(each) for each in row))
             for rank, row in enumerate(rows)
             if row[0] > NO_REPORT
         }
+
+    @property
+    def weights(self) -> Mapping[int, float]:
+        told = self._values[self._end : self._reports]
+        return {rank: float(each) for rank, each in enumerate(told) if each > NO_REPORT}
 
     def made(self, name: str) -> bool:
         return bool(self._values[self._place[name]] != UNMADE)

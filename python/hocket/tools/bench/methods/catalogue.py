@@ -1,6 +1,7 @@
 """Methods that `hocket bench methods` compares, and how a script asks for each; loads no framework.
 
-All of Hocket's train by one plan, a ring for each of four buckets, so that they differ in their method alone.
+Those of Hocket's train by one plan, a ring for each of four buckets, and differ in their method alone. Where there is a policy, it
+forms the buckets and sends what it likes.
 """
 
 from __future__ import annotations
@@ -64,7 +65,12 @@ METHODS: dict[str, Method] = {
             local=Local(every=EVERY),
             policy="sparse_int2",
         ),
-        Method(name="torchft", about="torchft's DiLoCo on Gloo", by="torchft"),
+        Method(
+            name="torchft",
+            about=f"torchft's DiLoCo on Gloo, an exchange each {EVERY} steps",
+            by="torchft",
+            local=DILOCO,
+        ),
     )
 }
 
@@ -75,16 +81,10 @@ def chosen(names: Sequence[str]) -> tuple[list[Method], list[str]]:
     if unknown:
         raise UsageError(f"there is no method `{unknown[0]}`\nhint: {', '.join(METHODS)}")
     wanted = [METHODS[name] for name in names] if names else list(METHODS.values())
-    left_out = []
-    if any(each.by == "torchft" for each in wanted):
-        found = importlib.util.find_spec("torchft") is not None
-        why = (
-            "its ranks need a lighthouse, which this command does not start"
-            if found
-            else "it is not installed"
-        )
-        left_out.append(f"torchft is left out: {why}")
-    return [each for each in wanted if each.by != "torchft"], left_out
+    if importlib.util.find_spec("torchft") is not None or all(each.by != "torchft" for each in wanted):
+        return wanted, []
+    left_out = "torchft is left out: it is not installed (`pip install torchft-nightly`, in an environment of its own)"
+    return [each for each in wanted if each.by != "torchft"], [left_out]
 
 
 def plan_of_method(method: Method, plan: Plan) -> Plan:

@@ -30,6 +30,7 @@ from hocket.artefacts.gradient import Gradient
 from hocket.artefacts.plan import AllReduce, Plan
 from hocket.planning.buckets import buckets, plan_of
 from hocket.policies import READY_MADE
+from hocket.tools.bench.methods import torchft_diloco
 from hocket.tools.bench.methods.catalogue import METHODS, Method, plan_of_method
 from hocket.tools.bench.methods.request import Point, Request, Run, Trained
 from hocket.tools.demo import data
@@ -139,6 +140,8 @@ def _loss(made: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
 def _trainer(method: Method, model: nn.Module, optimizer: torch.optim.Optimizer, request: Request) -> Trainer:
     if method.by == "ddp":
         return _with_ddp(method, model, optimizer, request)
+    if method.by == "torchft":
+        return _with_torchft(method, model, optimizer, request)
     options: dict[str, Any] = {"local": method.local}
     if method.policy is None:
         options = {"plan": plan_of_method(method, _plan(model))}
@@ -151,8 +154,7 @@ def _trainer(method: Method, model: nn.Module, optimizer: torch.optim.Optimizer,
 def _with_ddp(
     method: Method, model: nn.Module, optimizer: torch.optim.Optimizer, request: Request
 ) -> Trainer:
-    if not dist.is_initialized():
-        dist.init_process_group("gloo", timeout=timedelta(seconds=request.deadline_s))
+    _meet(request)
     parallel = nn.parallel.DistributedDataParallel(model)
     if method.hook == "f16":
         parallel.register_comm_hook(None, default_hooks.fp16_compress_hook)
@@ -162,6 +164,22 @@ def _with_ddp(
         )
         parallel.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
     return Trainer(parallel, optimizer, model.state_dict, lambda: None, lambda: None)
+
+
+def _with_torchft(
+    method: Method, model: nn.Module, optimizer: torch.optim.Optimizer, request: Request
+) -> Trainer:
+    assert method.local is not None  # noqa: S101  # it has no other methods here
+    _meet(request)
+    host = os.environ["MASTER_ADDR"]
+    replica = torchft_diloco.joined(model, optimizer, method.local, host=host, timeout_s=request.deadline_s)
+    return Trainer(model, optimizer, replica.saves, lambda: None, replica.leave)
+
+
+def _meet(request: Request) -> None:
+    """Meet at Gloo's default group."""
+    if not dist.is_initialized():
+        dist.init_process_group("gloo", timeout=timedelta(seconds=request.deadline_s))
 
 
 def _plan(model: nn.Module) -> Plan:

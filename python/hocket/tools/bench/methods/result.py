@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
@@ -17,7 +17,8 @@ class Row(Struct, frozen=True, kw_only=True):
 
     Attributes:
         rate: best learning rate of the grid on the seed for tuning; None: it diverged with all.
-        at_edge: that rate is the smallest or the largest of the grid, so a better one may lie beyond.
+        at_edge: that rate is the smallest or the largest that was tried, so a better one may lie beyond.
+        beyond: rates that were tried beyond the grid, as the best lay at its edge.
         loss, deviation: held-out loss at the end, mean and standard deviation over seeds; None: not all runs ended finite, or there
             is one seed.
         over, effect: mean difference, and that over the deviation of both methods' losses together (Cohen's d).
@@ -31,6 +32,7 @@ class Row(Struct, frozen=True, kw_only=True):
     about: str
     rate: float | None
     at_edge: bool
+    beyond: tuple[float, ...] = ()
     loss: float | None
     deviation: float | None
     over: float | None
@@ -64,6 +66,22 @@ def best_rate(runs: Sequence[Trained]) -> float | None:
     return min(finite, key=lambda each: each.loss or 0.0).run.rate if finite else None
 
 
+def further(runs: Sequence[Trained]) -> tuple[float, ...]:
+    """Return the learning rates to try next: beyond an edge with the best one, as far as the grid's next one is from there; below
+    the smallest if all diverged; none if the best lies inside.
+
+    >>> further([])
+    ()
+    """
+    rates = sorted({each.run.rate for each in runs})
+    best = best_rate(runs)
+    if len(rates) < 2:
+        return ()
+    if best in (None, rates[0]):
+        return (rates[0] ** 2 / rates[1],)
+    return (rates[-1] ** 2 / rates[-2],) if best == rates[-1] else ()
+
+
 def row(
     name: str,
     about: str,
@@ -72,8 +90,12 @@ def row(
     *,
     runs: Sequence[Trained],
     first: Sequence[Trained],
+    beyond: Iterable[float] = (),
 ) -> Row:
-    """Return a method's row. `runs`: one a seed at its best rate; `first`: those of the first method."""
+    """Return a method's row. `runs`: one a seed at its best rate; `first`: those of the first method. `rates`: of the grid;
+    `beyond`: others that were tried."""
+    beyond = tuple(sorted(beyond))
+    tried = (*rates, *beyond)
     losses, firsts = ([each.loss for each in of] for of in (runs, first))
     found, of_first = ([each for each in of if each is not None] for of in (losses, firsts))
     whole = bool(found) and len(found) == len(runs)
@@ -87,7 +109,8 @@ def row(
         method=name,
         about=about,
         rate=rate,
-        at_edge=rate is not None and len(rates) > 1 and rate in (min(rates), max(rates)),
+        at_edge=rate is not None and len(tried) > 1 and rate in (min(tried), max(tried)),
+        beyond=beyond,
         loss=statistics.fmean(found) if whole else None,
         deviation=statistics.stdev(found) if whole and len(found) > 1 else None,
         over=over,

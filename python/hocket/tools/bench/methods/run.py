@@ -22,7 +22,7 @@ from hocket.start.processes import ProcessSpec
 from hocket.start.run import launch
 from hocket.tools.bench.methods.catalogue import METHODS, Method, chosen
 from hocket.tools.bench.methods.request import Request, Run, Trained
-from hocket.tools.bench.methods.result import Comparison, best_rate, row
+from hocket.tools.bench.methods.result import Comparison, best_rate, further, row
 from hocket.tools.demo.compare import describe
 from hocket.tools.demo.emulation import open_emulation, ranks
 
@@ -35,7 +35,8 @@ Tell = Callable[[str], None]
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
     """Options of a comparison. `names`: of methods, the first of which others are compared with; none: all. `tuned_on`: the seed of
-    learning rates; `cluster`: emulated network, None: this machine's."""
+    learning rates; `further`: rates that may be tried beyond an edge of the grid, for each method whose best lies there; `cluster`:
+    emulated network, None: this machine's."""
 
     names: Sequence[str]
     model: str
@@ -46,6 +47,7 @@ class Wanted:
     seeds: tuple[int, ...]
     tuned_on: int
     think_s: float
+    further: int = 0
     cluster: Cluster | None = None
 
 
@@ -57,14 +59,8 @@ def compare(wanted: Wanted, tell: Tell) -> Comparison:
     for sentence in left_out:
         tell(sentence)
     names = [each.name for each in methods]
-    best: dict[str, float | None] = dict.fromkeys(names, wanted.rates[0])
-    if len(wanted.rates) > 1:
-        tuning = [
-            Run(method=name, rate=rate, seed=wanted.tuned_on) for name in names for rate in wanted.rates
-        ]
-        tell(f"learning rates: {len(tuning)} runs on seed {wanted.tuned_on}")
-        tuned = _run(wanted, tuning, tell)
-        best = {name: best_rate([each for each in tuned if each.run.method == name]) for name in names}
+    tuned = _tuned(wanted, names, tell) if len(wanted.rates) > 1 else {}
+    best = _best(wanted, names, tuned)
     runs = [
         # Methods take turns, so that what else this machine does meets all of them.
         Run(method=name, rate=rate, seed=seed)
@@ -74,17 +70,42 @@ def compare(wanted: Wanted, tell: Tell) -> Comparison:
     ]
     tell(f"comparison: {len(runs)} runs on seeds {', '.join(map(str, wanted.seeds))}")
     found = _run(wanted, runs, tell)
-    return _comparison(wanted, methods, best, found, left_out)
+    return _comparison(wanted, methods, tuned, found, left_out)
+
+
+def _best(wanted: Wanted, names: Sequence[str], tuned: dict[str, list[Trained]]) -> dict[str, float | None]:
+    """Return the best learning rate of each method; None: it diverged with all."""
+    return {name: best_rate(tuned[name]) if tuned else wanted.rates[0] for name in names}
+
+
+def _tuned(wanted: Wanted, names: Sequence[str], tell: Tell) -> dict[str, list[Trained]]:
+    """Return runs at each rate of the grid, by method, and at further ones where the best lies at an edge."""
+    found: dict[str, list[Trained]] = {name: [] for name in names}
+    rates = dict.fromkeys(names, wanted.rates)
+    for extended in range(1 + wanted.further):
+        runs = [
+            Run(method=name, rate=rate, seed=wanted.tuned_on) for name, own in rates.items() for rate in own
+        ]
+        if not runs:
+            break
+        where = "beyond the grid's edge" if extended else f"on seed {wanted.tuned_on}"
+        tell(f"learning rates: {len(runs)} runs {where}")
+        for each in _run(wanted, runs, tell):
+            found[each.run.method].append(each)
+        rates = {name: further(own) for name, own in found.items()}
+    return found
 
 
 def _comparison(
     wanted: Wanted,
     methods: Sequence[Method],
-    best: dict[str, float | None],
+    tuned: dict[str, list[Trained]],
     found: Sequence[Trained],
     left_out: Sequence[str],
 ) -> Comparison:
-    of = {name: [each for each in found if each.run.method == name] for name in best}
+    names = [each.name for each in methods]
+    best = _best(wanted, names, tuned)
+    of = {name: [each for each in found if each.run.method == name] for name in names}
     first = of[methods[0].name]
     return Comparison(
         model=wanted.model,
@@ -98,8 +119,16 @@ def _comparison(
         tuned_on=wanted.tuned_on,
         date=datetime.datetime.now(tz=datetime.UTC).date().isoformat(),
         rows=tuple(
-            row(name, METHODS[name].about, best[name], wanted.rates, runs=of[name], first=first)
-            for name in best
+            row(
+                name,
+                METHODS[name].about,
+                best[name],
+                wanted.rates,
+                runs=of[name],
+                first=first,
+                beyond={each.run.rate for each in tuned.get(name, ())}.difference(wanted.rates),
+            )
+            for name in names
         ),
         left_out=tuple(left_out),
     )

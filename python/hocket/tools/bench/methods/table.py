@@ -48,6 +48,13 @@ def sentences(found: Comparison) -> Iterator[str]:
             f"* best at an edge of the grid of rates, so a better one may lie beyond it: {', '.join(edges)}; "
             "widen it with --learning-rates"
         )
+    beyond = [
+        f"{each.method} ({', '.join(f'{rate:g}' for rate in each.beyond)})"
+        for each in found.rows
+        if each.beyond
+    ]
+    if beyond:
+        yield f"rates tried beyond the grid, where the best lay at its edge: {', '.join(beyond)}"
     diverged = [each.method for each in found.rows if each.loss is None]
     if diverged:
         yield f"training diverged with {', '.join(diverged)}"
