@@ -59,7 +59,15 @@ def share(took_s: float) -> float:
 def measured(name: str, round_trip_s: float, loss: float, turns: int = TURNS) -> Iterator[Row]:
     """Shares of the trunk on the testbed; one row for each contender."""
     cluster = sites(round_trip_s, loss)
-    argv = [sys.executable, "-m", "benches.directions.rank", "--turns", str(turns), "--bytes", str(SIZE_BYTES)]
+    argv = [
+        sys.executable,
+        "-m",
+        "benches.directions.rank",
+        "--turns",
+        str(turns),
+        "--bytes",
+        str(SIZE_BYTES),
+    ]
     times_s = in_emulation(cluster, [host.name for host in cluster.hosts], argv, told=False)
     for contender, each_s in times_s.items():
         yield Row.over(
@@ -72,4 +80,6 @@ def measured(name: str, round_trip_s: float, loss: float, turns: int = TURNS) ->
 
 
 TARGETED = ("50ms-1%",)
-ROWS: dict[str, Callable[[], Iterator[Row]]] = {name: partial(measured, name, *path) for name, path in PATHS.items()}
+ROWS: dict[str, Callable[[], Iterator[Row]]] = {
+    name: partial(measured, name, *path) for name, path in PATHS.items()
+}

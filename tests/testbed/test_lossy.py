@@ -13,7 +13,8 @@ CONTROLS = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
 
 
 @pytest.mark.parametrize(
-    ("loss", "latency_s", "control"), [(1e-2, 5e-3, "bbr"), (0.0, 1e-2, "bbr"), (0.0, 5e-3, "cubic"), (1e-2, 1e-4, "cubic")]
+    ("loss", "latency_s", "control"),
+    [(1e-2, 5e-3, "bbr"), (0.0, 1e-2, "bbr"), (0.0, 5e-3, "cubic"), (1e-2, 1e-4, "cubic")],
 )
 def test_connections_that_lose_by_chance_take_a_control_that_bears_it(emulated, loss, latency_s, control):
     """Training between two sites would wait minutes for a second of the link, or sound links would be shared unevenly."""

@@ -44,7 +44,9 @@ impl PeerTable {
         let sound = |peer: &Address| !peer.tcp.is_empty() && (0..=STREAMS_MAX).contains(&peer.streams);
         if let Some((_, Address { tcp, host, streams })) = members.iter().find(|(_, peer)| !sound(peer)) {
             let listeners = tcp.len();
-            let what = format!("host {host}: {listeners} addresses, {streams} streams (0, which is as the path needs, to {STREAMS_MAX})");
+            let what = format!(
+                "host {host}: {listeners} addresses, {streams} streams (0, which is as the path needs, to {STREAMS_MAX})"
+            );
             return Err(Error::Usage(what));
         }
         Self { epoch: self.epoch + 1, own: self.own, members }.checked()

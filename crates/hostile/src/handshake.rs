@@ -27,8 +27,11 @@ pub fn run(bytes: &[u8]) {
 pub fn seeds() -> Vec<Vec<u8>> {
     [0, 1]
         .map(|to| {
-            let caller =
-                Connector::new(SECRET, LaneId { from: Rank(1), to: Rank(to), lane: 1, lanes: 2 }, [9; NONCE_BYTES]);
+            let caller = Connector::new(
+                SECRET,
+                LaneId { from: Rank(1), to: Rank(to), lane: 1, lanes: 2 },
+                [9; NONCE_BYTES],
+            );
             let acceptor =
                 Acceptor::handle_hello(SECRET, Rank(to), &caller.hello(), [8; NONCE_BYTES]).unwrap();
             let proof = caller.handle_challenge(&acceptor.challenge()).unwrap();

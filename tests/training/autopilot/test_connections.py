@@ -40,7 +40,9 @@ def test_samples_are_what_was_sent_since_the_last_one():
 def test_what_a_path_turns_out_to_need_is_logged_once(caplog):
     """Nobody would know that a job between two sites is slow for want of a setting of the system."""
     plain, refused = (1, 12_000, "plain"), (1, 12_000, "refused")
-    engine = Engine(*[[None] * 3] * 3, paths=[[None, plain, plain], [None, plain, refused], [None, plain, refused]])
+    engine = Engine(
+        *[[None] * 3] * 3, paths=[[None, plain, plain], [None, plain, refused], [None, plain, refused]]
+    )
     connections = Connections(engine, "abc")
     with caplog.at_level("INFO", logger="hocket.job"):
         for _ in range(3):

@@ -44,7 +44,7 @@ def findings() -> Iterable[Finding]:
     yield _bears_losses()
     if (buffers := _read(BUFFERS).split()) and buffers[-1].isdigit():
         mbit_per_s = int(buffers[-1]) * 8 / BUFFER_OVER_BYTES / LONG_ROUND_TRIP_S / 1e6
-        detail = f"up to {int(buffers[-1]) >> 10} KiB: a connection carries at most {mbit_per_s:,.0f} Mbit/s over a round trip of 50 ms"
+        detail = f"up to {int(buffers[-1]) >> 10} KiB: a connection carries {mbit_per_s:,.0f} Mbit/s at 50 ms there and back"
         yield _works("TCP send buffers", detail)
     for need, found, detail, hint in _native.transport_needs():
         state: State = "works" if found else "missing"
