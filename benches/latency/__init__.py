@@ -1,1 +1,1 @@
-"""All-reduces between two far sites, whose trunk loses packets: the share of the trunk that jobs without files use."""
+"""All-reduces between two sites far from each other, whose trunk loses packets: which share of it jobs without files use."""

@@ -33,7 +33,6 @@ OWNERS = "updates by owners"
 PLAN = "a plan"
 POLICY = "a policy"
 PROFILE = "a profile of the script"
-QUORUM = "a quorum of steps alone"
 REORDER = "HOCKET_REORDER"
 SEARCH = "a search for a plan"
 SECOND = "a second model"
@@ -127,10 +126,6 @@ REFUSED: dict[tuple[str, str], str] = {
         "hint: unset it, and go on from a checkpoint; hk.distribute with all ranks, in a loop of your own, trains on "
         "(docs/elastic.md)"
     ),
-    (ELASTIC, QUORUM): (
-        "local: quorum={quorum}: an exchange of an elastic job stands with as many ranks as the job needs at least\n"
-        "hint: leave it out: `hocket run --elastic MIN:MAX` says how many"
-    ),
     (GRACE, DEVICE): (
         "local: grace_s={grace_s}: a thread sends what a late rank has, which is for models in the host's memory yet\n"
         "hint: `hocket run --elastic MIN:MAX`, whose exchanges stand without late ranks"
@@ -186,10 +181,6 @@ REFUSED: dict[tuple[str, str], str] = {
     (SHARES, OWNERS): (
         "batches: with shares, the mean of those that remain after a loss is brought to their samples, which owners that update "
         "would not hear of\nhint: leave shares out, or a plan in which all ranks update"
-    ),
-    (ELASTIC, SHARES): (
-        "batches: shares={shares!r} are of the ranks at the start, and an elastic job goes on with others\n"
-        "hint: a dictionary with a share for each host"
     ),
     (TLS, LIBRARY): _CLEAR,
     (TLS, DDP): _CLEAR,

@@ -92,6 +92,22 @@ def test_the_last_that_a_gather_waits_for_is_lost():
     assert answers == {0: [0, 1, None], 1: [0, 1, None]}
 
 
+def test_a_counter_is_waited_for():
+    """An exchange would go on before enough ranks have come, or never."""
+    room = Room(3)
+    waits = Get(key="came", timeout_s=10, at_least=2)
+    assert room.ask(0, waits) == {}
+    assert room.ask(1, Add(key="came", n=1)) == {1: 1}
+    assert room.ask(2, Add(key="came", n=1)) == {2: 2, 0: 2}
+    assert room.ask(0, waits) == {0: 2}
+    # One that waits for any value gets the first.
+    assert room.ask(0, Get(key="other", timeout_s=10)) == {}
+    assert room.ask(1, Add(key="other", n=1)) == {1: 1, 0: 1}
+    # A text is never enough.
+    room.ask(1, Set(key="text", value=Raw(b'"many"')))
+    assert room.ask(0, Get(key="text", timeout_s=10, at_least=0)) == {}
+
+
 def test_a_time_out_names_the_missing_ranks_to_all_who_wait():
     """Nobody would know which machine to look at."""
     room = Room(4)

@@ -61,16 +61,21 @@ def trained(directory: str, name: str) -> tuple[list[Step], list[float], list[fl
     else:
         model, optimizer = begun(Case(local, "momentum"))
     alone = distributed_of(model).session.updates.local
-    waits = dict(waits)
+    waits, begun_steps = dict(waits), [0.0]
+    if alone.pace is not None:
+        # All are equally fast, so that each makes a step in each iteration.
+        alone.pace._now = lambda: begun_steps[0]
+        alone.pace.resumes()
     passed = {after: Path(directory) / f"{name}.{after}" for after in waits.values()}
     while (before := hk.steps(model)) < EVERY * PERIODS:
         optimizer.zero_grad()
+        begun_steps[0] += 1
         if normed:
             model(torch.full((4, 5), float(rank), dtype=torch.float64).normal_()).square().sum().backward()
         else:
             loss(model, len(found), rank).backward()
         if rank == SLOW and waits and before >= min(waits):
-            # At its own pace, it does not begin a step in each iteration.
+            # Where an exchange has left without it, it does not begin a step in each iteration.
             _wait(passed[waits.pop(min(waits))])
         optimizer.step()
         after = hk.steps(model)

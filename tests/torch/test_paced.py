@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -118,4 +119,15 @@ def test_steps_are_spread_over_a_period() -> None:
                 own = NOTHING._replace(step_s=pace.step_s())
                 pace.counted({0: NOTHING._replace(step_s=1.0), 1: own}, 1)
                 pace.period_ended()
-            assert len(ended) == max(1, round(every / slower))
+            # Half a step counts as a whole one.
+            assert len(ended) == max(1, math.floor(every / slower + 0.5))
+
+
+def test_where_exchanges_do_not_wait_a_rank_comes_early() -> None:
+    """Broken: a rank at its own pace would come too late to each exchange that does not wait for it."""
+    pace = Pace(in_time=True)
+    pace.begin(10)
+    for slower, steps in ((1.0, 10), (3.85, 2), (3.5, 3), (1e6, 1)):
+        pace.counted({0: NOTHING._replace(step_s=1.0), 1: NOTHING._replace(step_s=slower)}, 1)
+        pace.period_ended()
+        assert pace.steps == steps

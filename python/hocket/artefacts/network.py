@@ -28,7 +28,7 @@ LATENCY_S = 100e-6
 """One-way latency between hosts without a measurement: that of an ordinary switched network."""
 
 FAR_S = 1e-3
-"""Least one-way latency between hosts that are far from each other: rounds then cost more than what comes from several at once."""
+"""Least one-way latency between hosts that are far from each other: there, rounds cost most."""
 
 BIT_PER_S = 1e10
 """Rate of every link between hosts without a cluster file."""

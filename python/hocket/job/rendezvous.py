@@ -211,7 +211,7 @@ class Job:
         return bounds_of(steps)
 
     def _streams(self) -> list[list[int]]:
-        """Return the number of connections between each two ranks per pair of interfaces: as set, else as measured, else 0, as the
+        """Return the number of connections between each two ranks per pair of interfaces: as set, else as measured, else 0: as the
         path needs."""
         if self.settings.streams is not None or self.settings.cluster is None:
             return [[self.settings.streams or 0] * self.world] * self.world

@@ -391,9 +391,10 @@ def question_of(
     if cluster.bandwidth_bit_per_s and graph.limits_connections:
         # One neighbour's path does not saturate a host's link; sending to several at once does.
         admitted |= {"owned", "direct"}
-    if graph.has_far_hosts:
-        # Few rounds: where a round takes milliseconds, predictions were compared with runs (docs/results.md).
-        admitted |= {"direct", "halving_doubling"}
+    if graph.has_far_hosts and not any(link.name in trunk_names(cluster) for link in graph.links):
+        # Few rounds count most where each takes milliseconds. Several connections that share a trunk share it unevenly; of a direct
+        # exchange, what an owner adds to one place is announced one after the other, a round trip each.
+        admitted |= {"halving_doubling"}
     return Question(
         graph=graph,
         profile=profile,

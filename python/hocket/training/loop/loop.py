@@ -18,7 +18,6 @@ from hocket import typed
 from hocket.errors import StoreGoneError, UsageError
 from hocket.job.rendezvous import Job
 from hocket.planning.shares import sizes
-from hocket.refusals import ELASTIC, SHARES, refused
 from hocket.training.loop.changes import Changes, Worker
 from hocket.training.loop.samples import Dealt, Place, Samples
 from hocket.training.loop.shares import Shares, check_dealt, of_workers
@@ -115,7 +114,10 @@ class Loop:
     def check_dealt(self, batch: int, shares: Shares) -> None:
         """Raise UsageError if shares are of other ranks, too small for such batches, or of ranks that may be lost."""
         if self._job.elastic and not isinstance(shares, Mapping):
-            raise refused(ELASTIC, SHARES, shares=shares)
+            raise UsageError(
+                f"batches: shares={shares!r} are of the ranks at the start, and an elastic job goes on with others\n"
+                "hint: a dictionary with a share for each host"
+            )
         if not isinstance(shares, str):
             workers = self.changes.workers
             check_dealt(batch, of_workers(shares, workers), workers)

@@ -46,7 +46,7 @@ class Alone:
         self._framework, self._updates, self.outer = framework, updates, outer
         self.departed: list[int] = []
         self.weighing = weighing_of(outer, lambda: framework.workload(gradients=False))
-        self.pace = Pace() if outer.paced else None
+        self.pace = Pace(in_time=outer.grace_s is not None) if outer.paced else None
         self.late = False
         self._late: Counter[int] = Counter()
         """By rank, the number of exchanges in a row to which it came too late."""
@@ -99,7 +99,7 @@ class Alone:
         for rank, report in reports.items():
             times = self._late[rank] = self._late[rank] + 1 if report.late > 0 else 0
             if times in (1, LATE_AGAIN) and own == min(reports):
-                _warn(rank, times)
+                _warn(rank, times, paced=self.outer.paced)
 
     @property
     def period_ends(self) -> bool:
@@ -202,12 +202,9 @@ class Alone:
         return 1.0 if self.weighing is None else self.weighing.own(turn)
 
 
-def _warn(rank: int, times: int) -> None:
+def _warn(rank: int, times: int, *, paced: bool) -> None:
     if times == 1:
         log.warning("rank %d came too late to an exchange, which has what it had stepped by then", rank)
     else:
-        log.warning(
-            "rank %d came too late to %d exchanges in a row; with paced=True it makes fewer steps",
-            rank,
-            times,
-        )
+        hint = "" if paced else "; with paced=True it would make fewer steps, and come in time"
+        log.warning("rank %d came too late to %d exchanges in a row%s", rank, times, hint)

@@ -11,18 +11,22 @@ with the votes of each exchange; no rank has to know how many others make.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
 
 from hocket.training.guard.drift import Report
 
+NEARLY = 0.75
+"""Part of a step that counts as a whole one where exchanges do not wait for long."""
+
 
 class Pace:
     """Steps of one rank in the iterations of a period. `steps`: number of them in each; `share`: those per iteration."""
 
-    def __init__(self, *, now: Callable[[], float] = time.monotonic) -> None:
-        """`now`: a clock, in seconds."""
-        self._now = now
+    def __init__(self, *, in_time: bool = False, now: Callable[[], float] = time.monotonic) -> None:
+        """`in_time`: exchanges wait for a short time only, so a rank comes rather early than late; `now`: a clock, in seconds."""
+        self._now, self._half = now, NEARLY if in_time else 0.5
         self._period = self.steps = 1
         self._credit = 0
         self._resumed_s: float | None = None
@@ -61,7 +65,8 @@ class Pace:
         self._busy_s, self._busy = 0.0, 0
         known = {rank: each.step_s for rank, each in reports.items() if each.step_s > 0}
         if own in known:
-            self._next = max(1, round(self._period * min(known.values()) / known[own]))
+            steps = self._period * min(known.values()) / known[own]
+            self._next = max(1, math.floor(steps + 1 - self._half))
 
     def period_ended(self) -> None:
         """Begin the next period, with as many steps as the last counted times say."""

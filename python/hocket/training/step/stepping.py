@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from hocket._native import LiveTurn
 from hocket.artefacts.plan import Outer
 from hocket.errors import UsageError
-from hocket.refusals import DEVICE, ELASTIC, GRACE, QUORUM, refused
+from hocket.refusals import DEVICE, GRACE, refused
 from hocket.training.step.alone import Alone
 from hocket.training.step.stand_in import StandIn
 
@@ -36,7 +36,10 @@ class Stepping:
             return
         if step.commit.loses_late_ranks:
             if outer.quorum is not None:
-                raise refused(ELASTIC, QUORUM, quorum=outer.quorum)
+                raise UsageError(
+                    f"local: quorum={outer.quorum}: an elastic job's exchanges stand with its least number of ranks\n"
+                    "hint: leave it out: `hocket run --elastic MIN:MAX` says how many"
+                )
             return
         check_stands_in(outer, step.job.world, on_device=step.framework.device is not None)
         self.stand_in = StandIn(
