@@ -125,5 +125,5 @@ def test_a_quorum_that_cannot_be_is_refused() -> None:
     with pytest.raises(UsageError, match="grace_s=1: a thread sends what a late rank has"):
         check_stands_in(Outer(grace_s=1.0), 2, on_device=True)
     plan = SimpleNamespace(schedule=hk.Local(every=3, grace_s=1.0, quorum=2).schedule(1))
-    with pytest.raises(UsageError, match="quorum=2: an exchange of an elastic job"):
+    with pytest.raises(UsageError, match=r"quorum=2: an elastic job's exchanges stand with"):
         Stepping(SimpleNamespace(plan=plan, commit=Members))  # type: ignore[arg-type]
