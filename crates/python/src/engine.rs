@@ -13,7 +13,6 @@ use hocket_executor::{
     Address, Cards, EmulatedLinks, Engine as Executor, Error, Lifetime, Options, Sending, Way, WireOptions,
 };
 use hocket_ids::{Member, Rank};
-use hocket_protocol::congestion::Bearing;
 use hocket_protocol::liveness::Patience;
 use hocket_protocol::why::Why;
 use hocket_trace::{Bounds, Wanted};
@@ -443,26 +442,13 @@ impl Engine {
     /// and least round trip (microseconds), rate of delivery (byte/s), bytes acknowledged, time with something on its way
     /// (microseconds), segments sent again. None within a host, and the first time.
     fn connections(&self) -> Vec<Option<Connection>> {
-        let seen = self.executor.connections().into_iter();
-        let numbers = |info: Info| {
-            let Info { round_trip_us, round_trip_us_min, delivery_byte_per_s, .. } = info;
-            let Info { acknowledged_bytes, busy_us, sent_again, .. } = info;
-            (round_trip_us, round_trip_us_min, delivery_byte_per_s, acknowledged_bytes, busy_us, sent_again)
-        };
-        seen.map(|info| info.map(numbers)).collect()
+        self.executor.connections().into_iter().map(|seen| seen.map(|info| info.numbers())).collect()
     }
 
     /// The TCP connections to each rank: their number, the least round trip (microseconds), and how they stand to random losses:
     /// `plain`, `bears` (they tolerate them), or `refused` (they should, and this system does not let them). None within a host.
     fn paths(&self) -> Vec<Option<(u32, u32, &'static str)>> {
-        let path = |info: Info| {
-            let bearing = match info.bearing {
-                Bearing::Plain => "plain",
-                Bearing::Bears => "bears",
-                Bearing::Refused => "refused",
-            };
-            (info.connections, info.round_trip_us_min, bearing)
-        };
+        let path = |info: Info| (info.connections, info.round_trip_us_min, info.bearing.name());
         self.executor.connections().into_iter().map(|info| info.map(path)).collect()
     }
 
