@@ -40,6 +40,17 @@ pub enum Bearing {
     Refused,
 }
 
+impl Bearing {
+    /// In a word.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Plain => "plain",
+            Self::Bears => "bears",
+            Self::Refused => "refused",
+        }
+    }
+}
+
 /// Interval at which a busy connection is sampled.
 pub const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Share of segments sent again.

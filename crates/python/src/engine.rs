@@ -6,7 +6,7 @@ use crate::exceptions::{error, raise};
 use crate::kernels::functions;
 use crate::memory::{Buffers, Memory, Window, regions};
 use crate::notifier::Notifier;
-use crate::peers::{Connection, addresses, numbers, parsed, path, telling};
+use crate::peers::{Connection, addresses, parsed, telling};
 use crate::program::Program;
 use crate::trace::span;
 use crate::waits::{duration, interruptible};
@@ -17,6 +17,7 @@ use hocket_ids::{Member, Rank};
 use hocket_protocol::liveness::Patience;
 use hocket_protocol::why::Why;
 use hocket_trace::{Bounds, Wanted};
+use hocket_wire::connection::Info;
 use hocket_wire::mesh::Agree;
 use pyo3::prelude::*;
 use std::collections::HashMap;
@@ -404,12 +405,13 @@ impl Engine {
     /// and least round trip (microseconds), rate of delivery (byte/s), bytes acknowledged, time with something on its way
     /// (microseconds), segments sent again. None within a host, and the first time.
     fn connections(&self) -> Vec<Option<Connection>> {
-        self.executor.connections().into_iter().map(|info| info.map(numbers)).collect()
+        self.executor.connections().into_iter().map(|seen| seen.map(|info| info.numbers())).collect()
     }
 
     /// The TCP connections to each rank: their number, the least round trip (microseconds), and how they stand to random losses:
     /// `plain`, `bears` (they tolerate them), or `refused` (they should, and this system does not let them). None within a host.
     fn paths(&self) -> Vec<Option<(u32, u32, &'static str)>> {
+        let path = |info: Info| (info.connections, info.round_trip_us_min, info.bearing.name());
         self.executor.connections().into_iter().map(|info| info.map(path)).collect()
     }
 

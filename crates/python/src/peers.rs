@@ -3,8 +3,6 @@
 use crate::exceptions::error;
 use hocket_executor::Address;
 use hocket_ids::Rank;
-use hocket_protocol::congestion::Bearing;
-use hocket_wire::connection::Info;
 use hocket_wire::mesh::Missed;
 use pyo3::prelude::*;
 use std::io;
@@ -58,20 +56,3 @@ pub fn telling(
 
 /// Round trip, the least (µs); delivery (byte/s); acknowledged bytes; busy (µs); segments sent again.
 pub type Connection = (u32, u32, u64, u64, u64, u32);
-
-/// What the kernel said of connections.
-pub fn numbers(info: Info) -> Connection {
-    let Info { round_trip_us, round_trip_us_min, delivery_byte_per_s, .. } = info;
-    let Info { acknowledged_bytes, busy_us, sent_again, .. } = info;
-    (round_trip_us, round_trip_us_min, delivery_byte_per_s, acknowledged_bytes, busy_us, sent_again)
-}
-
-/// Number of connections, the least round trip (µs), and how they stand to random losses.
-pub fn path(info: Info) -> (u32, u32, &'static str) {
-    let bearing = match info.bearing {
-        Bearing::Plain => "plain",
-        Bearing::Bears => "bears",
-        Bearing::Refused => "refused",
-    };
-    (info.connections, info.round_trip_us_min, bearing)
-}

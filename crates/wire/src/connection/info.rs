@@ -82,6 +82,13 @@ impl Info {
         Self::parse(&bytes)
     }
 
+    /// Its smoothed and least round trip, rate of delivery, bytes acknowledged, time busy and segments sent again.
+    pub fn numbers(&self) -> (u32, u32, u64, u64, u64, u32) {
+        let &Self { round_trip_us, round_trip_us_min, delivery_byte_per_s, .. } = self;
+        let &Self { acknowledged_bytes, busy_us, sent_again, .. } = self;
+        (round_trip_us, round_trip_us_min, delivery_byte_per_s, acknowledged_bytes, busy_us, sent_again)
+    }
+
     /// The shortest round trip; none without a sample.
     pub fn shortest(&self) -> Duration {
         Duration::from_micros(self.round_trip_us.min(self.round_trip_us_min).into())
