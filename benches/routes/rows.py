@@ -45,7 +45,7 @@ def predicted(plan: Plan, size: str, steps: int) -> dict[Pair, int]:
         (),
         "all_reduce",
         members=plan.world,
-        elements=elements_of(len(VggLike(SIZES[size]).state_dict())),
+        elements=elements_of(len(VggLike(SIZES[size]).state_dict()), plan.world),
         root=0,
     )
     for source, destination, elements, _ in votes:

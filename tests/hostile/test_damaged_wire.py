@@ -12,7 +12,7 @@ from hocket.settings import Settings
 from tests.hostile.cables import TIMEOUT_S, exchange
 from tests.support import ranks
 
-HANDSHAKE_BYTES = 52 + 32
+HANDSHAKE_BYTES = 56 + 32
 """What a caller sends before its first frame."""
 
 

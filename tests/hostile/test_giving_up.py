@@ -12,6 +12,7 @@ from hocket.artefacts.plan import AllReduce
 from hocket.planning.compile import all_reduce_program
 
 TIMEOUT_S = 20.0
+SHORT_S = 3.0
 HOLDERS = 100
 """More than a door hears at a time."""
 
@@ -75,10 +76,20 @@ def test_a_connection_that_nobody_awaits_is_turned_away_with_a_reason(options):
     job = uuid.uuid4().hex
     made = [engine(rank, 2, job, f"h{rank}", **options) for rank in range(2)]
     peers = [(each.addresses, f"h{rank}") for rank, each in enumerate(made)]
-    zero = threading.Thread(target=made[0].connect, args=(peers, TIMEOUT_S, [1, 1]))
+    missed = []
+
+    def connect():
+        try:
+            # The other one's calls are none that this one awaits.
+            made[0].connect(peers, SHORT_S, [1, 1])
+        except RendezvousError as error:
+            missed.append(error.missing)
+
+    zero = threading.Thread(target=connect)
     zero.start()
     made[1].connect(peers, TIMEOUT_S, [2, 2])
     zero.join(TIMEOUT_S)
+    assert missed == [(1,)]
     program = all_reduce_program(
         world=2, elements=4, dtype="f32", op="sum", scale=1.0, route=AllReduce(algorithm="ring")
     )

@@ -83,9 +83,10 @@ def test_prometheus_scrapes_a_job_and_knows_its_late_rank(tmp_path, port):
         asked = Scraper(tmp_path, port)
         try:
             deadline_s = time.monotonic() + DEADLINE_S
-            while (late := asked.query("hocket:late_rank")) == []:
+            # Beside other work, another rank may be the last one for a moment.
+            while {each["metric"]["rank"] for each in asked.query("hocket:late_rank")} != {str(CULPRIT)}:
                 assert time.monotonic() < deadline_s, asked.log()
-            assert {each["metric"]["rank"] for each in late} == {str(CULPRIT)}
+                time.sleep(0.2)
             steps = asked.query("hocket_steps_total")
             assert {each["metric"]["rank"] for each in steps} == {str(rank) for rank in range(WORLD)}
             assert asked.query("hocket_ranks")[0]["value"][1] == str(WORLD)

@@ -221,10 +221,13 @@ def test_input_that_cannot_be_planned_is_refused(two_racks: Cluster, profile: Pr
         search.plan(two_racks, search.neutral_profile([odd]), 4)
 
 
+LATENCY_S = 1e-5
+
+
 def chained(hosts: int, seed: int = 0) -> Cluster:
-    """Hosts of one rack along a line, in no order: only the matrix says who is near."""
+    """Hosts of one rack along a line, in no order: only the matrix says who is near, and none is far."""
     places = [(host * 5 + seed) % hosts for host in range(hosts)]
-    latency = tuple(tuple(1e-4 * abs(a - b) for b in places) for a in places)
+    latency = tuple(tuple(LATENCY_S * abs(a - b) for b in places) for a in places)
     names = tuple(Host(name=f"h{index}", bandwidth_bit_per_s=1e10) for index in range(hosts))
     return Cluster(hosts=names, latency_s=latency)
 
@@ -239,7 +242,9 @@ def test_a_measured_network_gets_an_order_of_its_own(profile: Profile, hosts: in
     steps = [cluster.latency_s[a][b] for a, b in zip(order, following, strict=True)]
     # Whichever search comes first to one of the best orders.
     assert plan.label.split()[:2] in (["solved", "ring"], ["searched", "ring"])
-    assert sum(steps) == pytest.approx(2e-4 * (hosts - 1))  # along the line and back; nothing is shorter
+    assert sum(steps) == pytest.approx(
+        2 * LATENCY_S * (hosts - 1)
+    )  # along the line and back; nothing is shorter
     assert plan == search.plan(chained(hosts), profile, hosts)
 
 

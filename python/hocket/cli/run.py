@@ -178,7 +178,7 @@ def command(
     Example: hocket run -n 4 --plan plan.json --trace run1 train.py --epochs 3
     Example: hocket run --elastic 2:4,respawn=10 train.py
     Example: hocket run -n 4 --trace run2 --trace-steps 2:6 train.py
-    Example: hocket run --hosts hosts.txt --tls train.py
+    Example: hocket run -n 4 --tls train.py
     """
     if resumed is not None:
         if script is not None or elastic is not None:

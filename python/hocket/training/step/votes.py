@@ -37,9 +37,9 @@ UNMADE, MADE, DENSE = 0, 1, 2
 """Votes on a parameter: it has no gradient, it has one, or it has one of more rows than its plan lets travel."""
 
 
-def elements_of(parameters: int) -> int:
-    """Number of f32 that travel: the flags, a digest, and a vote for each parameter."""
-    return HEAD + parameters
+def elements_of(parameters: int, ranks: int) -> int:
+    """Number of f32 that travel without reports: the flags, a digest, a vote for each parameter, and a weight for each rank."""
+    return HEAD + parameters + ranks
 
 
 class Ballot(Protocol):
@@ -154,8 +154,8 @@ class Votes:
         """Load the program, at the same position on all ranks. `rank`: this one; `reports`: ranks may report."""
         self._engine = engine
         self._place = {name: HEAD + at for at, name in enumerate(names)}
-        self._end = elements_of(len(names))
-        self._reports = self._end + len(hosts)
+        self._end = HEAD + len(names)
+        self._reports = elements_of(len(names), len(hosts))
         self.reporter = rank
         self._memory = engine.allocate((self._reports + reports * len(hosts) * REPORT) * ITEM_BYTES)
         self._values = np.frombuffer(memoryview(self._memory), dtype=np.float32)
