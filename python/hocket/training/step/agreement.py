@@ -40,6 +40,11 @@ class Agreement:
             job, reports = place.job, step.updates.merges
             self.votes = Votes(place.engine, job.hosts, self._names, rank=job.rank, reports=reports)
 
+    @property
+    def settles(self) -> bool:
+        """True if an epoch may begin with the step under way, of all that ranks give then."""
+        return self._step.delays is None and not self._step.source.epochs.settled
+
     def cast(self, unmade: Sequence[str], *, meet: bool, members: int = 0) -> None:
         """Cast this rank's votes at the end of a backward."""
         step, self._unmade = self._step, unmade

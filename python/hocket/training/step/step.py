@@ -191,9 +191,9 @@ class Step:
         self.framework.check_announced()
         seen = updates.readiness.order() if self.source.observes else None
         # Without turns of the plan, an epoch begins with this step. A thread may tell of it until this rank has voted.
-        barrier = barrier or self._settles
+        barrier = barrier or self.agreement.settles
         due = self.reduce(barrier=barrier) if left is None else left
-        barrier = barrier or self._settles
+        barrier = barrier or self.agreement.settles
         later = [] if barrier else [turn for turn in due if turn.at == "gate"]
         now = due if barrier else [turn for turn in due if turn.at != "gate"]
         weighing = None if updates.local is None else updates.local.weighing
@@ -228,11 +228,6 @@ class Step:
         if self.source.autopilot is not None:
             self.source.autopilot.step_ended()
         self.commit.step_ended()
-
-    @property
-    def _settles(self) -> bool:
-        """True if an epoch may begin with the step under way."""
-        return self.delays is None and not self.source.epochs.settled
 
     def reduce(self, *, barrier: bool) -> Sequence[_native.LiveTurn]:
         """Let what this iteration ends leave; return the turns that are due with it."""
