@@ -14,7 +14,7 @@ from hocket.cli.benches.options import numbers_options
 @row_option
 @numbers_options
 def command(*, rows: tuple[str, ...], output: Path | None, as_json: bool) -> None:
-    """What share of a long, lossy trunk between two sites all-reduces of 25 MB use, beside the ring and Gloo.
+    """Share of a long, lossy trunk between two sites that all-reduces of 25 MB use, beside the ring and Gloo.
 
     Rows are ROUND_TRIP-LOSS, on the testbed; ranks have no file of their network.
 

@@ -4,16 +4,14 @@ on the testbed with the ring and Gloo."""
 from __future__ import annotations
 
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 
+from benches.directions.rows import over_the_bound
 from benches.emulated import in_emulation
 from benches.late.cases import COMPUTED_S, Case
 from benches.late.shares_rank import BATCH, SAMPLE_S, SPEEDS
 from benches.row import Row
-from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster, Host
 from hocket.artefacts.plan import Plan
 from hocket.planning.late import late_of
@@ -56,22 +54,10 @@ def simulated(case: Case) -> Iterator[Row]:
 
 def measured(case: Case) -> Iterator[Row]:
     """Times over the bound on the testbed; one row for each contender."""
-    plan = planned(case)
-    with tempfile.TemporaryDirectory(prefix="hocket-bench-") as folder:
-        paths = Path(folder, "plan.json"), Path(folder, "cluster.toml")
-        files.write(paths[0], plan)
-        files.write(paths[1], case.cluster)
-        argv = [sys.executable, "-m", "benches.directions.rank", "--turns", str(TURNS)]
-        argv += ["--plan", str(paths[0]), "--cluster", str(paths[1])]
-        argv += ["--late-rank", str(case.rank), "--late-s", str(case.late_s)]
-        times_s = in_emulation(case.cluster, [host.name for host in case.cluster.hosts], argv)
-    for contender, each_s in times_s.items():
-        yield Row.over(
-            [one_s / case.bound_s for one_s in each_s],
-            name=_name(case),
-            what=f"{contender} over the bound" + (f": {plan.label}" if contender == "plan" else ""),
-            target=NEAR if contender == "plan" else None,
-        )
+    late_rank = ("--late-rank", str(case.rank), "--late-s", str(case.late_s))
+    yield from over_the_bound(
+        planned(case), case.cluster, case.bound_s, *late_rank, name=_name(case), turns=TURNS, target=NEAR
+    )
 
 
 def shared() -> Iterator[Row]:

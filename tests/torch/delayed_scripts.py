@@ -264,7 +264,7 @@ def late() -> tuple[nn.Module, torch.optim.Optimizer]:
 
 
 class Attempts(dict[str, str]):
-    """What is said of calls, by name."""
+    """Errors of calls, by name."""
 
     def __call__(self, name: str, call: Callable[[], object]) -> None:
         try:

@@ -1,4 +1,4 @@
-"""What ranks of `test_shares.py` do."""
+"""Scripts of the ranks of `test_shares.py`."""
 
 from __future__ import annotations
 
