@@ -187,6 +187,7 @@ class Job:
         if self.reports is not None:
             self.reports.close()
         self.progress.bytes_sent = None
+        self.relays = tuple
 
     @property
     def failing(self) -> Failing | None:
