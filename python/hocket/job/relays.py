@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from hocket import _native
@@ -18,6 +18,19 @@ Way = tuple[int, int, list[int]]
 
 Missed = list[tuple[int, str]]
 """Ranks that a rank called and that did not answer, and why."""
+
+
+class Relays:
+    """Relays of a job's engine: those of the epoch in force; none without an engine. `engine`: None once the job has left it, since
+    its memory is as large as the model."""
+
+    def __init__(self) -> None:
+        """Begin before there is an engine."""
+        self.engine: _native.Engine | None = None
+
+    def __call__(self) -> Sequence[Way]:
+        """Return pairs of ranks that cannot reach each other, and the ranks between them."""
+        return () if self.engine is None else self.engine.relays
 
 
 def agree(job: Job, timeout_s: float) -> Callable[[Missed], list[Missed]] | None:

@@ -13,7 +13,7 @@ import os
 import secrets
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -86,7 +86,7 @@ class Job:
         clocks: by rank, the lowest rank that shares its monotonic clock.
         members: by rank, numbers that processes of an elastic job keep while ranks change: a founder's is its rank at the start.
         progress: what this rank does, for observers.
-        relays: returns pairs of ranks that cannot reach each other, and the ranks between them, as the engine has them.
+        relays: pairs of ranks that cannot reach each other, and the ranks between them, as the engine has them.
         failing: what writes dumps when the job fails, if that is set.
     """
 
@@ -104,7 +104,7 @@ class Job:
     settings: Settings = field(repr=False)
     server: Server | None = field(default=None, repr=False)
     members: tuple[int, ...] = ()
-    relays: Callable[[], Sequence[relays.Way]] = field(default=tuple, repr=False)
+    relays: relays.Relays = field(default_factory=relays.Relays, repr=False)
     progress: Progress = field(default_factory=Progress, repr=False)
     reports: Reports | None = field(default=None, repr=False)
 
@@ -169,7 +169,7 @@ class Job:
         except BaseException:
             engine.close()
             raise
-        self.relays = lambda: engine.relays
+        self.relays.engine = engine
         log.info("rank %d listens at %s, and is connected", self.rank, ", ".join(engine.addresses))
         Paths(engine, self.hosts).tell()
         if self.rank == 0:
@@ -187,7 +187,7 @@ class Job:
         if self.reports is not None:
             self.reports.close()
         self.progress.bytes_sent = None
-        self.relays = tuple
+        self.relays.engine = None
 
     @property
     def failing(self) -> Failing | None:
