@@ -108,7 +108,8 @@ class Course:
         with contextlib.ExitStack() as stack:
             for module in CLOCKED:
                 stack.enter_context(mock.patch(f"hocket.members.{module}.time", time))
-            stack.enter_context(mock.patch("hocket.members.contact.threading", threading))
+            for module in ("contact", "preparing"):
+                stack.enter_context(mock.patch(f"hocket.members.{module}.threading", threading))
             stack.enter_context(mock.patch("hocket.members.link.connect", self._connect))
             yield
 

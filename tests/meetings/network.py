@@ -330,11 +330,32 @@ class Stores:
         """None is open."""
         self._network = network
         self._open: list[Store] = []
+        self._beside: Store | None = None
 
     def another(self) -> str:
+        name = self._opened()
+        self._open.append(self._network.stores[name])
+        return name
+
+    def beside(self) -> str:
+        self.give_up_beside()
+        name = self._opened()
+        self._beside = self._network.stores[name]
+        return name
+
+    def go_on_beside(self) -> None:
+        assert self._beside is not None
+        self._open.append(self._beside)
+        self._beside = None
+
+    def give_up_beside(self) -> None:
+        if self._beside is not None:
+            self._beside.end()
+            self._beside = None
+
+    def _opened(self) -> str:
         name = f"store {len(self._network.stores)}"
-        self._open.append(Store(self._network))
-        self._network.stores[name] = self._open[-1]
+        self._network.stores[name] = Store(self._network)
         return name
 
     def refuse(self, rank: int, reason: str) -> None:
@@ -343,6 +364,7 @@ class Stores:
             self._open[-1].lose(rank)
 
     def end(self) -> None:
+        self.give_up_beside()
         for each in self._open:
             each.end()
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
 from hocket.errors import EpochError, Error, PeerError, RendezvousError
-from hocket.members.member_messages import Regroup
+from hocket.members.member_messages import Prepares, Regroup
 from hocket.members.membership import Membership
 from hocket.settings import Settings
 from hocket.training.elastic.absent import check_finished, without_the_absent
@@ -24,6 +25,18 @@ HANGS_S = 0.1
 
 Step = tuple[int, ...]
 """The members whose gradients it is the mean of."""
+
+
+@dataclass(frozen=True)
+class Connected:
+    """To others, by rank."""
+
+    workers: list[Worker]
+    fabric: dict[int, Engine]
+    engine: Engine
+
+    def close(self) -> None:
+        self.engine.close()
 
 
 class Script:
@@ -84,18 +97,36 @@ class Script:
                 self.worker.end(0 if self.why is None else 1)
 
     def _begin(self, rank: int, workers: list[Worker], fabric: dict[int, Engine]) -> None:
-        self._connect(rank, workers, tuple(range(len(workers))), fabric)
-        self.membership = Membership(self._settings, b"", self.worker.name)
+        self._rank = rank
+        self._go_on_with(self._connected(rank, workers, fabric), tuple(range(len(workers))))
+        self._contact()
         self._load()
         self._member.begin(self._job(), self._engine)
 
-    def _connect(
-        self, rank: int, workers: list[Worker], numbers: tuple[int, ...], fabric: dict[int, Engine]
-    ) -> None:
-        self._workers, self._numbers, self._rank, self._fabric = workers, numbers, rank, fabric
-        self._engine = Engine(self._work, workers, rank, self._settings.silence_max_s(elastic=True))
-        self._engine.connect(fabric)
-        self._counted = self._members = tuple(range(len(workers)))
+    def _contact(self) -> None:
+        self.membership = Membership(self._settings, b"", self.worker.name)
+        self.membership.preparing.make = self._prepare
+
+    def _connected(self, rank: int, workers: list[Worker], fabric: dict[int, Engine]) -> Connected:
+        engine = Engine(self._work, workers, rank, self._settings.silence_max_s(elastic=True))
+        engine.connect(fabric)
+        return Connected(workers, fabric, engine)
+
+    def _go_on_with(self, made: Connected, numbers: tuple[int, ...]) -> None:
+        self._workers, self._fabric, self._engine = made.workers, made.fabric, made.engine
+        self._numbers = numbers
+        self._counted = self._members = tuple(range(len(numbers)))
+
+    def _prepare(self, order: Prepares) -> Connected:
+        """Beside training."""
+        assert order.store is not None
+        rank, world = order.members.index(self._member.number), len(order.members)
+        store, timeout_s = self._network.stores[order.store], self._settings.silence_max_s(elastic=True)
+        store.enter(rank, self.worker)
+        workers = store.gather("hosts", rank, world, self.worker, timeout_s)
+        self._load()
+        fabric: dict[int, Engine] = store.gather("fabric", rank, world, {}, timeout_s)[0]
+        return self._connected(rank, workers, fabric)
 
     def _job(self) -> Any:
         hosts = hosts_of(self._workers)
@@ -111,12 +142,12 @@ class Script:
 
     def _come(self) -> None:
         host = self.worker.host
-        self.membership = Membership(self._settings, b"", self.worker.name)
-        self.membership.joining.knock(host, self._settings.member)
-        self.membership.joining.ready()
-        order = self.membership.joining.meeting(self.worker.name)
+        self._contact()
+        self._member.joining.knock(host, self._settings.member)
+        self._member.joining.ready()
+        order = self._member.joining.meeting(self.worker.name)
         while True:
-            self.worker.member = self.membership.number
+            self.worker.member = self._member.number
             try:
                 return self._meet_once(order, joins=True)
             except Error as error:
@@ -142,16 +173,22 @@ class Script:
             self._engine.close()
         self._generation = order.generation
         store, world = self._network.stores[order.store], len(order.members)
-        rank = order.members.index(self._member.number)
-        store.enter(rank, self.worker)
-        workers = store.gather("hosts", rank, world, self.worker, self._settings.start_timeout_s)
+        rank = self._rank = order.members.index(self._member.number)
+        made = self._member.preparing.take(order)
+        assert made is None or isinstance(made, Connected)
+        workers = []
+        if made is None:
+            store.enter(rank, self.worker)
+            workers = store.gather("hosts", rank, world, self.worker, self._settings.start_timeout_s)
         given = store.gather(
             "standing", rank, world, None if joins else self.made, self._settings.start_timeout_s
         )
         holders = [each for each in range(world) if given[each] is not None]
         self.made = list(given[holders[0]])
-        fabric: dict[int, Engine] = store.gather("fabric", rank, world, {}, self._settings.start_timeout_s)[0]
-        self._connect(rank, workers, order.members, fabric)
+        if made is None:
+            fabric = store.gather("fabric", rank, world, {}, self._settings.start_timeout_s)[0]
+            made = self._connected(rank, workers, fabric)
+        self._go_on_with(made, order.members)
         self._engine.launch("state of policies", 0)
         self._engine.wait("state of policies")
         self._load()

@@ -24,6 +24,7 @@ from hocket.members.link import Link
 from hocket.members.meetings import Meetings
 from hocket.members.participation import MemberEnd, Participation
 from hocket.members.patience import Patience
+from hocket.members.preparing import Preparing
 from hocket.members.progress import Progress
 from hocket.settings import Settings
 
@@ -41,6 +42,7 @@ class Contact:
         me: this process, for people.
         number: its number; negative before the coordinator has given one.
         part: its part in the generation.
+        preparing: what it prepares to meet newcomers.
         end: how its part in the job ends.
         closing: `close` was called.
     """
@@ -57,6 +59,7 @@ class Contact:
         patience_s, why_none = Patience(settings).joining_s, self.end.text
         self.joining = Joining(patience_s, self.changed, self.tell, self.meetings, why_none)
         self.progress = Progress(self.changed, self.tell, lambda: self.part.members[:1] == (self.number,))
+        self.preparing = Preparing(self.changed, self.tell)
         self.handover = Handover(self.changed, self.tell, lambda: self.part.members, why_none)
         self.part = self._part()
         self._link = Link(settings, secret, arrival)
@@ -116,6 +119,8 @@ class Contact:
         self.closing = True
         if threading.current_thread() is not self._thread:
             self._thread.join()
+        with self.changed:
+            self.preparing.drop()
         self._link.close()
 
     def _listen(self) -> None:
@@ -186,6 +191,8 @@ class Contact:
             case messages.Welcome() as welcome if welcome.member != self.number:
                 self.progress.report()
                 self.joining.welcome(welcome)
+            case messages.Prepares() as order:
+                self.preparing.begin(order)
             case messages.Regroup() as meeting:
                 self.meetings.newest = meeting
                 self.part.stop()

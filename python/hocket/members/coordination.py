@@ -26,6 +26,7 @@ from hocket.members.journal import Generation, Journal
 from hocket.members.member_limits import Limits
 from hocket.members.operators import Operators
 from hocket.members.outbox import Outbox
+from hocket.members.preparation import Preparation
 from hocket.members.roll import Roll
 from hocket.members.roster import Ended, Roster
 from hocket.members.stores import Stores
@@ -63,6 +64,7 @@ class Coordination:
         self._admission = Admission(founders, kept)
         self._waiting = Waiting(self._admission, self._outbox, self._keep)
         gathering, roster, outbox = self._gathering, self.roster, self._outbox
+        self._preparation = Preparation(stores, outbox, self.roll, limits.heartbeat_s)
         self._operators = Operators(gathering, roster, outbox)
         self._convening = Convening(
             gathering,
@@ -145,8 +147,10 @@ class Coordination:
             case messages.Notes():
                 self._note(member, message.note)
             case messages.Ready():
-                for newcomer in self._waiting.ready(member):
-                    self._note(*newcomer)
+                self._waiting.ready(member)
+                self._prepare(now_ns)
+            case messages.Prepared():
+                self._let_in(self._preparation.answered(member, message))
             case messages.AtEdge():
                 self._gathering.wait_at_edge(member, message.epoch)
                 self._meet(self._convening.at_the_edge())
@@ -176,6 +180,7 @@ class Coordination:
             return
         self._waiting.drop(member)
         self._gathering.drop(member)
+        self._let_in(self._preparation.lost(member))
         if not self.roster.over:
             if self.roster.has(member):
                 self.changes.begin("a connection ended")
@@ -218,6 +223,8 @@ class Coordination:
                 self._unlinked(member)
         # A newcomer may have come back after the others have said that they wait for it.
         self._meet(convening.at_the_edge())
+        self._let_in(self._preparation.expired(now_ns))
+        self._prepare(now_ns)
         self._act(self._machine.tick(now_ns * 1e-9))
 
     def deadline_ns(self) -> int | None:
@@ -273,12 +280,37 @@ class Coordination:
             if member in self._gathering.members:
                 return  # a note to the previous generation's machine
             self._waiting.note(member, note)
-            if self._gathering.under_way or self._convening.postponed or not self._waiting.is_ready(member):
+            if (
+                self._gathering.under_way
+                or self._convening.postponed
+                or not self._waiting.may_be_heard(member)
+            ):
                 return
         actions = self._machine.note(member, note, time.monotonic())
         if actions and self.roster.has(member):
             self.changes.begin("another rank missed it")
+            # Others may have to take a lost member's place before the machine decides.
+            self._let_in(self._preparation.forget())
         self._act(actions)
+
+    def _prepare(self, now_ns: int) -> None:
+        """Let newcomers that are ready prepare to meet, one meeting after the other. The machine hears at once of those that the job
+        has no room for, or no time."""
+        newcomers = self._waiting.unprepared()
+        gathering, roster = self._gathering, self.roster
+        if not newcomers or gathering.under_way or self._preparation.under_way:
+            return
+        members, room = roster.members, self._limits.members_max - len(roster.members)
+        settled = roster.goes_on and not roster.missing and all(each in gathering.members for each in members)
+        prepared = newcomers[: max(0, room)] if settled and not self._convening.postponed else []
+        self._let_in([each for each in newcomers if each not in prepared])
+        if prepared:
+            self._preparation.begin(members, prepared, now_ns)
+
+    def _let_in(self, newcomers: Sequence[int]) -> None:
+        """Let the machine hear of these."""
+        for newcomer in self._waiting.let_in(newcomers):
+            self._note(*newcomer)
 
     def _meet(self, action: _native.MemberAction | None) -> None:
         """Call members to the meeting, or end the job for which there are too few."""
@@ -293,10 +325,16 @@ class Coordination:
         self.changes.forget()
         self._machine = self._limits.machine(len(members))
         self._keep()
-        number, store = self._gathering.number, self._stores.another()
+        prepared = self._preparation.take(members)
+        order = messages.Regroup(
+            generation=self._gathering.number,
+            members=members,
+            store=prepared or self._stores.another(),
+            prepared=prepared is not None,
+        )
         for each in members:
             self._waiting.drop(each)
-            self._outbox.tell(each, messages.Regroup(generation=number, members=members, store=store))
+            self._outbox.tell(each, order)
 
     def _act(self, actions: Sequence[_native.MemberAction]) -> None:
         waiting = deque(actions)
@@ -353,8 +391,7 @@ class Coordination:
             self.changes.founded(len(members))
             return
         self.changes.joined(epoch, self.roll.names(self._waiting.met(members)), len(members))
-        for newcomer in self._waiting.due():
-            self._note(*newcomer)
+        self._waiting.anew()
 
     def _finish(self, member: int, steps: int) -> None:
         self.roster.finished[member] = steps

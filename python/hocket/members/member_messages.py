@@ -73,6 +73,13 @@ class Lacks(Message, frozen=True, kw_only=True):
     generation: int
 
 
+class Prepared(Message, frozen=True, kw_only=True):
+    """Notice that a member has prepared all that it can to meet others at that store; if not `done`, it could not."""
+
+    store: str
+    done: bool
+
+
 class CannotMeet(Message, frozen=True, kw_only=True):
     """Notice that a member has given up on a meeting, since these members did not come in time; empty if it cannot name them."""
 
@@ -147,13 +154,22 @@ class Welcome(Message, frozen=True, kw_only=True):
     state: Name | None = None
 
 
+class Prepares(Message, frozen=True, kw_only=True):
+    """Order to these members, by rank, to prepare beside training what they will need to meet at this store. None: they forget what
+    they have prepared."""
+
+    members: tuple[Rank, ...] = ()
+    store: str | None = None
+
+
 class Regroup(Message, frozen=True, kw_only=True):
     """Order to these members, by rank, to leave whatever they had with one another and meet again at this store. Earlier members
-    come first."""
+    come first. `prepared`: all go on with what they have prepared there."""
 
     generation: int
     members: tuple[Rank, ...]
     store: str
+    prepared: bool = False
 
 
 class Asks(Message, frozen=True, kw_only=True):
@@ -185,6 +201,7 @@ FromMember = (
     | AtEdge
     | Gives
     | Lacks
+    | Prepared
     | CannotMeet
     | Resumed
     | Committed
@@ -199,6 +216,7 @@ FromCoordinator = (
     | Over
     | MustLeave
     | Welcome
+    | Prepares
     | Regroup
     | Gives
     | Answer

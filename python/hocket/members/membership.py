@@ -56,6 +56,7 @@ class Membership:
     Attributes:
         waits: True while the script waits for others elsewhere than here.
         joining, progress, handover: what this member says of itself besides.
+        preparing: what it prepares to meet newcomers.
     """
 
     def __init__(self, settings: Settings, secret: bytes, me: str, arrival: Arrival | None = None) -> None:
@@ -65,6 +66,7 @@ class Membership:
         self._contact = contact = Contact(settings, secret, me, arrival, lambda: self.waits)
         self._changed, self._meetings, self._end = contact.changed, contact.meetings, contact.end
         self.joining, self.progress, self.handover = contact.joining, contact.progress, contact.handover
+        self.preparing = contact.preparing
 
     @property
     def number(self) -> int:

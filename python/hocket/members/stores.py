@@ -21,15 +21,45 @@ class Stores:
         """Source of the job's goodput for those who look at a store."""
         self._ledger = Ledger()
         self._open: list[Server] = []
+        self._beside: tuple[Server, Ledger] | None = None
 
     def another(self) -> str:
         """Open a new store, and return its address."""
+        return self._add(*self._opened())
+
+    def beside(self) -> str:
+        """Open a store at which ranks prepare to meet, beside the newest; return its address."""
+        self.give_up_beside()
+        self._beside = self._opened()
+        return self._address(self._beside[0])
+
+    def go_on_beside(self) -> None:
+        """Let that store be the newest one: its ranks meet there."""
+        assert self._beside is not None  # noqa: S101  # the caller has opened it
+        server, ledger = self._beside
+        self._beside = None
+        self._add(server, ledger)
+
+    def give_up_beside(self) -> None:
+        """Close that store, if there is one."""
+        if self._beside is not None:
+            self._beside[0].close()
+            self._beside = None
+
+    def _opened(self) -> tuple[Server, Ledger]:
+        ledger = Ledger()
+        ledger.live.goodput = self.goodput
+        return Server(self._listeners, 0, self._secret, ledger, ports=self._ports), ledger
+
+    def _add(self, server: Server, ledger: Ledger) -> str:
         while len(self._open) > 1:
             self._open.pop(0).close()
-        self._ledger = Ledger()
-        self._ledger.live.goodput = self.goodput
-        self._open.append(Server(self._listeners, 0, self._secret, self._ledger, ports=self._ports))
-        return addresses.join(self._host, self._open[-1].port)
+        self._ledger = ledger
+        self._open.append(server)
+        return self._address(server)
+
+    def _address(self, server: Server) -> str:
+        return addresses.join(self._host, server.port)
 
     def refuse(self, rank: int, reason: str) -> None:
         """Tell ranks that wait for that rank at the newest store why it will not come."""
@@ -43,6 +73,7 @@ class Stores:
 
     def close(self) -> None:
         """Close all stores; idempotent."""
+        self.give_up_beside()
         for each in self._open:
             with contextlib.suppress(OSError):
                 each.close()

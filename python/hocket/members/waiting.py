@@ -10,8 +10,8 @@ from hocket.members.outbox import Outbox
 
 
 class Waiting:
-    """Each one's note to the machine, which hears of a process when it is ready, or at once while members are short: the others
-    would wait for a process without state.
+    """Each one's note to the machine, which hears of a process when it is ready and its meeting is prepared, or at once while
+    members are short: the others would wait for a process without state.
 
     Attributes:
         states: addresses at which some take the state beside training.
@@ -22,6 +22,8 @@ class Waiting:
         self._admission, self._outbox, self._keep = admission, outbox, keep
         self._notes: dict[int, bytes] = {}
         self._ready: set[int] = set()
+        self._heard: set[int] = set()
+        """Those of whom the machine may hear."""
         self._hosts: dict[int, str] = {}
         """Hosts of processes that have not met the members yet."""
         self.states: dict[int, str] = {}
@@ -56,34 +58,42 @@ class Waiting:
         """Keep a process's first note."""
         self._notes.setdefault(member, note)
         if self._short:
-            self._ready.add(member)
+            self._heard.add(member)
 
-    def ready(self, member: int) -> list[tuple[int, bytes]]:
-        """Note that a process has as much of the state as it gets beside training. Return what the machine may now hear."""
+    def ready(self, member: int) -> None:
+        """Note that a process has as much of the state as it gets beside training."""
         self._ready.add(member)
-        return [(member, self._notes[member])] if member in self._notes else []
 
-    def is_ready(self, member: int) -> bool:
+    def unprepared(self) -> list[int]:
+        """Return processes that are ready, and of whom the machine may hear when their meeting is prepared."""
+        return [each for each in self._notes if each in self._ready and each not in self._heard]
+
+    def let_in(self, members: Collection[int]) -> list[tuple[int, bytes]]:
+        """Note that the machine may hear of these; return what it hears."""
+        here = [each for each in members if each in self._notes]
+        self._heard.update(here)
+        return [(each, self._notes[each]) for each in here]
+
+    def may_be_heard(self, member: int) -> bool:
         """Return whether the machine may hear of a process."""
-        return member in self._ready
+        return member in self._heard
 
     def needed(self) -> list[tuple[int, bytes]]:
         """Note that the machine waits for members without which the job cannot go on. Return what it may now hear."""
         self._short = True
-        due = [(each, note) for each, note in self._notes.items() if each not in self._ready]
-        self._ready.update(self._notes)
-        return due
+        return self.let_in([each for each in self._notes if each not in self._heard])
 
     def enough(self) -> None:
         """Note that the machine waits no longer."""
         self._short = False
 
-    def due(self) -> list[tuple[int, bytes]]:
-        """Return those of which the machine may hear, with their notes."""
-        return [(each, note) for each, note in self._notes.items() if each in self._ready]
+    def anew(self) -> None:
+        """Note that there is another machine, which has heard of nobody."""
+        self._heard.clear()
 
     def drop(self, member: int) -> None:
         """Forget a process that meets the others, or is gone."""
         self._notes.pop(member, None)
         self._ready.discard(member)
+        self._heard.discard(member)
         self.states.pop(member, None)

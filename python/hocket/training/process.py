@@ -12,7 +12,7 @@ import dataclasses
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -29,7 +29,7 @@ from hocket.job.rendezvous import LINGER_S, Job, join
 from hocket.job.usage import UsageLog
 from hocket.libraries.service import Service
 from hocket.members.arrival import arrive
-from hocket.members.member_messages import Regroup
+from hocket.members.member_messages import Prepares, Regroup
 from hocket.members.membership import Membership
 from hocket.parameter_server.choice import among_workers
 from hocket.settings import Settings
@@ -61,6 +61,19 @@ class Within:
     publish: Publish
 
 
+@dataclass(frozen=True)
+class Prepared:
+    """Job of ranks that have not met yet, and its connected engine."""
+
+    job: Job
+    engine: _native.Engine
+
+    def close(self) -> None:
+        """Give them up."""
+        self.engine.close()
+        self.job.close()
+
+
 class Process:
     """Joined job and, once a model needs it, the engine."""
 
@@ -74,6 +87,7 @@ class Process:
         """Join; every rank must call this, and so must a process that is to join a job that trains. `come`: how the latter does
         that; default: it gets its state when all meet. `within`: the ranks of the job, if they are a part of another one's."""
         self._membership: Membership | None = None
+        self._engine: _native.Engine | None = None
         self.arrival = arrive(settings, secret_of)
         """Source of this process's place in the job."""
         self._settings = settings = self.arrival.placed(settings)
@@ -102,7 +116,6 @@ class Process:
         self.everyone.publish(self.generation)
         self.job = self.everyone
         """Job as ranks that train see it."""
-        self._engine: _native.Engine | None = None
         self.measurements = Measurements(self)
         self._libraries: Service | None = None
         self._lanes: Lanes | None = None
@@ -154,6 +167,7 @@ class Process:
             job = self.everyone
             who = f"rank {job.rank} on {job.host}"
             self._membership = Membership(job.settings, job.secret, who, self.arrival)
+            self._membership.preparing.make = self._prepare
         return self._membership
 
     def begin(self, *, steps: int = 0) -> None:
@@ -186,16 +200,42 @@ class Process:
 
     def _met(self, order: Regroup) -> Job:
         self.generation = order.generation
+        prepared = self.membership.preparing.take(order)
+        if isinstance(prepared, Prepared):
+            self._engine = prepared.engine
+            return prepared.job
+        return self._joined(order.members, order.store, self._settings)
+
+    def _joined(self, members: Sequence[int], store: str, settings: Settings) -> Job:
+        """Return the job of these members, who meet at that store."""
         here = dataclasses.replace(
-            self._settings,
-            rank=order.members.index(self.membership.number),
-            world=len(order.members),
+            settings,
+            rank=members.index(self.membership.number),
+            world=len(members),
             local_rank=None,
             local_world=None,
-            store=order.store,
+            store=store,
             store_served=True,
         )
-        return dataclasses.replace(join(here, environment={}), members=order.members)
+        return dataclasses.replace(join(here, environment={}), members=tuple(members))
+
+    def _prepare(self, order: Prepares) -> Prepared:
+        """Meet others beside training, and connect to them.
+
+        RendezvousError: some do not come. UsageError: a trace is written, which has a part for each generation that meets.
+        """
+        if self._settings.trace is not None or order.store is None:
+            raise UsageError("a trace is written: what ranks prepare beside training is in no part of it")
+        settings = self._settings
+        brief = dataclasses.replace(settings, start_timeout_s=settings.silence_max_s(elastic=True))
+        job = self._joined(order.members, order.store, brief)
+        try:
+            engine = job.engine(elastic=True)
+        except BaseException:
+            job.close()
+            raise
+        here = dataclasses.replace(job.settings, start_timeout_s=settings.start_timeout_s)
+        return Prepared(dataclasses.replace(job, settings=here), engine)
 
     def _newcomer(self, come: Come) -> Job:
         """Join a job that trains. UsageError: no setting says which job. RendezvousError: it does not take this process."""
@@ -207,6 +247,7 @@ class Process:
         host = Host.here(settings.host).name
         secret, who = bytes.fromhex(settings.secret), f"process {os.getpid()} on {host}"
         self._membership = Membership(settings, secret, who, self.arrival)
+        self._membership.preparing.make = self._prepare
         try:
             self.steps = come(settings, secret, self._membership, host)
             order = self._membership.joining.meeting(who)
