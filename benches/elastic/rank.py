@@ -20,6 +20,7 @@ import hocket.torch as hk
 from benches.delays import sites
 from benches.delays.rank import model_of
 from benches.elastic.sites import LOCAL
+from hocket.tools.demo import data
 from hocket.tools.demo.task import TASKS
 
 WIDTH, BATCH = 256, 8
@@ -67,6 +68,9 @@ def main() -> None:
         network = TASKS["transformer"].model(0) if kind == "transformer" else Frozen(int(kind))
         own = [each for each in network.parameters() if each.requires_grad]
         optimizer = torch.optim.SGD(own, lr=0.01, momentum=0.9)
+    if kind == "transformer":
+        # The others wait for what a newcomer does between this call and its first step.
+        data.library_text()
     model, optimizer = hk.distribute(network, optimizer, local=local)
     with (directory / f"{os.getpid()}.steps").open("w", buffering=1) as steps:
         for step, loss in enumerate(losses(model, kind, os.getpid()), 1):

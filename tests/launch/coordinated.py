@@ -24,6 +24,8 @@ from hocket.members.member_messages import (
     MustLeave,
     Notes,
     Over,
+    Prepared,
+    Prepares,
     Ready,
     Regroup,
     Welcome,
@@ -169,10 +171,18 @@ class Newcomers(Job):
     def __init__(self, world: int, **options: Any) -> None:
         """`options`: as of `Job`."""
         self.told: dict[int, list[FromCoordinator]] = {}
+        self.prepares = True
+        """All say what has come of their preparation."""
+        self.unable: set[int] = set()
+        """Clients that cannot prepare."""
         super().__init__(world, **options)
 
     def hear(self, client: int, message: FromCoordinator) -> bool:
         self.told.setdefault(client, []).append(message)
+        if isinstance(message, Prepares):
+            if message.store is not None and self.prepares:
+                self.say(client, Prepared(store=message.store, done=client not in self.unable))
+            return True
         if client < len(self.members):
             return isinstance(message, Welcome | Regroup | Answer)
         return client != OPERATOR

@@ -148,7 +148,7 @@ class Coordination:
                 self._note(member, message.note)
             case messages.Ready():
                 self._waiting.ready(member)
-                self._prepare(now_ns)
+                self._prepare()
             case messages.Prepared():
                 self._let_in(self._preparation.answered(member, message))
             case messages.AtEdge():
@@ -224,7 +224,7 @@ class Coordination:
         # A newcomer may have come back after the others have said that they wait for it.
         self._meet(convening.at_the_edge())
         self._let_in(self._preparation.expired(now_ns))
-        self._prepare(now_ns)
+        self._prepare()
         self._act(self._machine.tick(now_ns * 1e-9))
 
     def deadline_ns(self) -> int | None:
@@ -280,11 +280,10 @@ class Coordination:
             if member in self._gathering.members:
                 return  # a note to the previous generation's machine
             self._waiting.note(member, note)
-            if (
-                self._gathering.under_way
-                or self._convening.postponed
-                or not self._waiting.may_be_heard(member)
-            ):
+            if not self._waiting.may_be_heard(member):
+                self._prepare()
+                return
+            if self._gathering.under_way or self._convening.postponed:
                 return
         actions = self._machine.note(member, note, time.monotonic())
         if actions and self.roster.has(member):
@@ -293,7 +292,7 @@ class Coordination:
             self._let_in(self._preparation.forget())
         self._act(actions)
 
-    def _prepare(self, now_ns: int) -> None:
+    def _prepare(self) -> None:
         """Let newcomers that are ready prepare to meet, one meeting after the other. The machine hears at once of those that the job
         has no room for, or no time."""
         newcomers = self._waiting.unprepared()
@@ -305,7 +304,7 @@ class Coordination:
         prepared = newcomers[: max(0, room)] if settled and not self._convening.postponed else []
         self._let_in([each for each in newcomers if each not in prepared])
         if prepared:
-            self._preparation.begin(members, prepared, now_ns)
+            self._preparation.begin(members, prepared, time.monotonic_ns())
 
     def _let_in(self, newcomers: Sequence[int]) -> None:
         """Let the machine hear of these."""
