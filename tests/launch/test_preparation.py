@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hocket.members.member_messages import Prepared, Prepares
+from hocket.members.member_messages import Hears, Prepared, Prepares
 from tests.launch.coordinated import NEWCOMERS, SILENCE_S, Newcomers
 
 
@@ -96,3 +96,24 @@ def test_a_member_that_is_lost_takes_what_all_have_prepared_with_it(jobs: Callab
     job.join(NEWCOMERS[0])
     job.lose(1)
     assert orders(job, 0)[-1] == orders(job, NEWCOMERS[0])[-1] == Prepares()
+
+
+def test_a_newcomer_that_is_silent_while_it_prepares_is_not_met_until_it_is_heard(
+    jobs: Callable[..., Newcomers],
+) -> None:
+    """Broken: members would stop for a process that is stopped, and stand still until a time-out."""
+    job = jobs(2, heartbeat_s=SILENCE_S)
+    job.prepares = False
+    member = job.join(NEWCOMERS[0])
+    job.silent = {NEWCOMERS[0]}
+    job.until(lambda: job.unheard(member))
+    job.goes_by(SILENCE_S)
+    job.step(0)
+    assert job.meetings(0) == []
+    assert [each.in_force for each in job.members] == [1, 1]
+    job.silent, job.prepares = set(), True
+    job.say(NEWCOMERS[0], Hears())
+    job.deliver()
+    job.goes_by(SILENCE_S)
+    job.step(1)
+    assert [each.prepared for each in job.meetings(0)] == [True]

@@ -197,8 +197,10 @@ def break_down(flaw: str, directory: Path, *, founds: bool) -> None:
         case "waits for ever" if not founds:
             (directory / "waiting").touch()
             signal.pause()
-        case "is stopped while all connect" | "hangs while all connect" if not founds:
-            after_gather("engine", stop if "stopped" in flaw else hang)
+        case "is stopped while all meet" if not founds:
+            after_gather("standing", stop)
+        case "hangs while all connect" if not founds:
+            after_gather("engine", hang)
         case "dies when it is welcome":
             dies_before(Contact, "take_part")
         case "dies when it is counted on" if not founds:

@@ -119,7 +119,7 @@ def test_a_process_that_fails_to_join_costs_the_others_nothing(
     ("flaw", "why"),
     [
         # The coordinator may notice its silence before the others give up.
-        ("is stopped while all connect", ""),
+        ("is stopped while all meet", ""),
         ("hangs while all connect", "2 of the others could not reach it when the job's ranks met"),
     ],
 )

@@ -180,7 +180,6 @@ class Coordination:
             return
         self._waiting.drop(member)
         self._gathering.drop(member)
-        self._let_in(self._preparation.lost(member))
         if not self.roster.over:
             if self.roster.has(member):
                 self.changes.begin("a connection ended")
@@ -188,6 +187,7 @@ class Coordination:
 
     def _unlinked(self, member: int) -> None:
         """Handle a member that this end of its connection can no longer reach."""
+        self._let_in(self._preparation.lost(member))
         if not self._convening.concerns(member):
             self._act(self._machine.unlinked(member, time.monotonic()))
             # The machine does not wait for newcomers of an epoch that has begun.
@@ -293,9 +293,9 @@ class Coordination:
         self._act(actions)
 
     def _prepare(self) -> None:
-        """Let newcomers that are ready prepare to meet, one meeting after the other. The machine hears at once of those that the job
-        has no room for, or no time."""
-        newcomers = self._waiting.unprepared()
+        """Let newcomers that are ready prepare to meet, one meeting after the other. The machine hears at once of those that the
+        job has no room for, or no time."""
+        newcomers = [each for each in self._waiting.unprepared() if each not in self.roll.silent]
         gathering, roster = self._gathering, self.roster
         if not newcomers or gathering.under_way or self._preparation.under_way:
             return
@@ -307,8 +307,8 @@ class Coordination:
             self._preparation.begin(members, prepared, time.monotonic_ns())
 
     def _let_in(self, newcomers: Sequence[int]) -> None:
-        """Let the machine hear of these."""
-        for newcomer in self._waiting.let_in(newcomers):
+        """Let the machine hear of these, but for those that cannot be heard themselves: it would wait for them."""
+        for newcomer in self._waiting.let_in([each for each in newcomers if each not in self.roll.silent]):
             self._note(*newcomer)
 
     def _meet(self, action: _native.MemberAction | None) -> None:

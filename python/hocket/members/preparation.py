@@ -55,7 +55,7 @@ class Preparation:
         return () if self._awaited else self._due()
 
     def lost(self, member: int) -> Sequence[int]:
-        """Note that a member's or newcomer's connection has ended. Return the newcomers of whom the machine is to hear."""
+        """Note that a member or newcomer cannot be reached. Return the newcomers of whom the machine is to hear."""
         return self.forget() if member in self._members else ()
 
     def expired(self, now_ns: int) -> Sequence[int]:
@@ -63,7 +63,7 @@ class Preparation:
         return self.forget() if self.under_way and now_ns > self._until_ns else ()
 
     def take(self, members: Sequence[int]) -> str | None:
-        """Return the store at which these members have prepared to meet; None: they have not. Another one is prepared from now on."""
+        """Return the store at which these members have prepared to meet; None: they have not. Another meeting is next."""
         store = self._store
         if store is None or self._awaited or tuple(members) != self._members:
             self.forget()
