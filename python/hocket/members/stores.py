@@ -30,6 +30,7 @@ class Stores:
     def beside(self) -> str:
         """Open a store at which ranks prepare to meet, beside the newest; return its address."""
         self.give_up_beside()
+        self._only_newest()
         self._beside = self._opened()
         return self._address(self._beside[0])
 
@@ -52,11 +53,14 @@ class Stores:
         return Server(self._listeners, 0, self._secret, ledger, ports=self._ports), ledger
 
     def _add(self, server: Server, ledger: Ledger) -> str:
-        while len(self._open) > 1:
-            self._open.pop(0).close()
+        self._only_newest()
         self._ledger = ledger
         self._open.append(server)
         return self._address(server)
+
+    def _only_newest(self) -> None:
+        while len(self._open) > 1:
+            self._open.pop(0).close()
 
     def _address(self, server: Server) -> str:
         return addresses.join(self._host, server.port)
