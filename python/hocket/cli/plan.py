@@ -37,14 +37,14 @@ from hocket.planning import delays, shares, transfer, ways
 from hocket.planning import search as planner
 from hocket.planning.admission import closest
 from hocket.planning.asked import asked_for, is_builder
-from hocket.planning.builders import BUILDERS
+from hocket.planning.builders import NAMED
 from hocket.planning.search import Considered, Option
 from hocket.planning.seconds import cost
 from hocket.planning.updating import by_owners
 from hocket.planning.walk import Rule
 from hocket.refusals import HELPERS, MEANS, TURNS, refused
 from hocket.settings import Guard, Settings
-from hocket.tools.simulation import late, shortlist
+from hocket.tools.simulation import coded, late, shortlist
 
 
 @click.command("plan")
@@ -57,7 +57,7 @@ from hocket.tools.simulation import late, shortlist
     "--builder",
     metavar="BUILDER",
     help="Take the plan of this builder instead of the fastest: FILE.py[:CLASS], a class of yours; "
-    f"{', '.join(BUILDERS)}; each with settings, such as all-reduce,chunk=64; bound-shares or greedy; or an algorithm for all "
+    f"{', '.join(NAMED)}; each with settings, such as all-reduce,chunk=64; bound-shares or greedy; or an algorithm for all "
     "buckets, such as ring.",
 )
 @click.option(
@@ -203,6 +203,8 @@ def command(
             guard=guard or Settings.from_environment().guard,
             simulated_s=shortlist.alone_on(cluster, ranks, profile),
         )
+        if given is None and (builder is None or improve):
+            plan = coded.chosen(plan, considered, cluster, profile)
     options = [] if explain is None else considered.options(plan, explain)
     if output:
         files.write(output, plan)

@@ -13,7 +13,7 @@ import msgspec
 from hocket import typed, user_classes
 from hocket.errors import BuilderError, UsageError
 from hocket.planning.builder import Builder, Value
-from hocket.planning.builders import BUILDERS
+from hocket.planning.builders import BUILDERS, NAMED
 
 VARIANTS_MAX = 64
 """Limit of settings of one builder that are tried: a plan is made and predicted with each."""
@@ -36,7 +36,7 @@ class Asked:
     @property
     def of_user(self) -> bool:
         """False for a ready-made builder."""
-        return self.kind not in BUILDERS.values()
+        return self.kind not in NAMED.values()
 
     def variants(self) -> Iterator[Builder]:
         """Yield the builder with the given settings, and each of the values to try for the others.
@@ -112,7 +112,7 @@ def asked_for(builder: Chosen) -> Asked:
     if not issubclass(kind, Builder):
         raise UsageError(f"{builder!r} is no builder\nhint: a class that inherits from hocket.Builder")
     given = builder.settings if isinstance(builder, Builder) else {}
-    name = next((name for name, each in BUILDERS.items() if each is kind), kind.__name__)
+    name = next((name for name, each in NAMED.items() if each is kind), kind.__name__)
     try:
         file = inspect.getsourcefile(kind)
     except (OSError, TypeError):  # made in an interpreter
@@ -124,7 +124,7 @@ def look(text: str) -> None:
     """Check that a builder exists; of a ready-made one, also its settings. A file is not run. Errors as for `asked_for`."""
     file, _ = split(text)
     if file:
-        user_classes.look(file, of=Builder, what="builder", known=list(BUILDERS), refuse=BuilderError)
+        user_classes.look(file, of=Builder, what="builder", known=list(NAMED), refuse=BuilderError)
     else:
         for _ in asked_for(text).variants():
             pass
@@ -132,7 +132,7 @@ def look(text: str) -> None:
 
 def is_builder(text: str) -> bool:
     """Return whether a text names a builder: one from a file, or a ready-made one, whatever its settings."""
-    return text.partition(",")[0] in BUILDERS or bool(split(text)[0])
+    return text.partition(",")[0] in NAMED or bool(split(text)[0])
 
 
 def split(text: str) -> tuple[str, str]:
@@ -150,8 +150,8 @@ def _named(text: str) -> Asked:
     name, _, words = text.partition(",")
     if file:
         name, words = file, rest.removeprefix(",")
-    elif name not in BUILDERS:
-        raise UsageError(f"there is no builder `{name}`\nhint: {', '.join(BUILDERS)}, or FILE.py[:CLASS]")
+    elif name not in NAMED:
+        raise UsageError(f"there is no builder `{name}`\nhint: {', '.join(NAMED)}, or FILE.py[:CLASS]")
     given: dict[str, Value | str] = {}
     for word in words.split(",") if words else ():
         setting, equals, value = word.partition("=")
@@ -159,8 +159,8 @@ def _named(text: str) -> Asked:
             raise UsageError(f"--builder {text}: `{word}` is no setting\nhint: {name},SETTING=VALUE")
         given[setting.strip()] = value.strip()
     if not file:
-        return Asked(name, BUILDERS[name], given)
-    kind = user_classes.chosen(name, Builder, what="builder", known=list(BUILDERS), refuse=BuilderError)
+        return Asked(name, NAMED[name], given)
+    kind = user_classes.chosen(name, Builder, what="builder", known=list(NAMED), refuse=BuilderError)
     return Asked(kind.__name__, kind, given, name.partition(":")[0])
 
 

@@ -132,7 +132,7 @@ def _buckets(builder: Builder, job: Job, asked: Asked) -> list[Bucket]:
     except BuilderError:
         raise
     except Exception as error:
-        at = line_of(error, asked.file or "")
+        at = line_of(error, asked.file or "") if asked.of_user else None
         if isinstance(error, Error):
             what, _, advice = str(error).partition("\nhint: ")
             raise asked.refusal(what, advice or "see docs/strategies.md", at) from error
