@@ -123,7 +123,7 @@ def _buckets(builder: Builder, job: Job, asked: Asked) -> list[Bucket]:
     """Run a builder. BuilderError, with the line: it fails, or returns something else."""
     hint = "yield buckets that `job.bucket` makes, or return a list of them"
     if type(builder).build is Builder.build:
-        raise asked.refusal("it has no `build`", "def build(self, job): …", _defined(builder))
+        raise asked.refusal("it has no `build`", "def build(self, job): …")
     try:
         given = builder.build(job)
         if not isinstance(given, Iterable):

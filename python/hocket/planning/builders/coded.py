@@ -25,7 +25,7 @@ class Coded(Builder):
     codec: Literal["int8", "int4", "top_k"] = "int8"
     fused_bytes: Size = 4 << 20
     large_bytes: Size = 16 << 10
-    tries: ClassVar[Tries] = {"fused_bytes": (1 << 20, 4 << 20, 16 << 20), "large_bytes": (16 << 10, 1 << 20)}
+    tries: ClassVar[Tries] = {"fused_bytes": (1 << 20, 4 << 20, 16 << 20)}
 
     def build(self, job: Job) -> Iterable[Bucket]:
         """Yield a bucket for each group, and one for each variable that travels as rows."""

@@ -22,7 +22,7 @@ from hocket.tools.simulation.networks import from_cluster
 WORTH = {"int8": 0.9, "int4": 0.8, "top_k": 0.5}
 """Share of the time of plans that leave out less, up to which a codec is chosen, those that leave out less first."""
 
-RANKS_MAX = 32
+RANKS_MAX = 16
 """Number of ranks up to which policies are traced and simulated: all send to all."""
 
 
@@ -52,21 +52,18 @@ def chosen(plan: Plan, considered: Considered, cluster: Cluster, profile: Profil
         each_s = each.predicted_step_s if turns else candidate.simulated_step_s or 0.0
         if each_s <= worth * best_s:
             best, best_s = each, each_s
-    candidates = (*plan.evidence.candidates, *listed)
+    evidence = msgspec.structs.replace(
+        plan.evidence, candidates=(*plan.evidence.candidates, *listed)
+    )
     if best is plan:
-        evidence = msgspec.structs.replace(plan.evidence, candidates=candidates)
-        words = " No codec of few bits is worth what it leaves out: it stays without."
+        words = "" if turns else " No codec of few bits makes a step so much shorter that it is worth what it leaves out."
         return msgspec.structs.replace(plan, evidence=evidence, reason=plan.reason + words)
     evidence = msgspec.structs.replace(
-        plan.evidence,
-        predicted_step_s=best.predicted_step_s,
-        bound_step_s=None,
-        candidates=candidates,
-        sensitivity=(),
-        checks=(),
+        evidence, predicted_step_s=best.predicted_step_s, bound_step_s=None, sensitivity=(), checks=()
     )
     reason = (
-        f"By {best.label}, a step is expected to take {seconds(best_s)}, and {seconds(given_s)} by {plan.label}. What a codec leaves "
-        "out of one step comes with a later one; what that does to learning is not known beforehand."
+        f"By {best.label} a step is expected to take {seconds(best_s)}, and {seconds(given_s)} by {plan.label}. What a codec leaves "
+        "out of one step comes with a later one; what that does to learning is not known beforehand. `--builder` takes another plan "
+        "of the table."
     )
     return msgspec.structs.replace(best, reason=reason, evidence=evidence)
