@@ -269,7 +269,10 @@ def test_an_endless_builder_is_stopped_where_it_is(
         ("mine.py:Mine,how=tree", "Invalid enum value 'tree': setting `how`"),
         ("mine.py:Mine,chunk", "`chunk` is no setting\nhint: .*mine.py:Mine,SETTING=VALUE"),
         ("mine.py:Mine,", "builder Mine, .*mine.py:5, with no settings: .*missing required field `size`"),
-        ("mine.py:Other,chunk=3", "builder Other, .*mine.py:9, has no setting `chunk`\nhint: it has no settings; a field"),
+        (
+            "mine.py:Other,chunk=3",
+            "builder Other, .*mine.py:9, has no setting `chunk`\nhint: it has no settings; a field",
+        ),
         ("all-reduce,chunks=3", "builder all-reduce has no setting `chunks`\nhint: its settings are chunk"),
         ("chunked", "there is no builder `chunked`\nhint: ps, ps-load-balancing, .* or FILE.py"),
     ],

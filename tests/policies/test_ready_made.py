@@ -98,7 +98,8 @@ def test_partial_f16_is_more_exact_than_f16_everywhere():
 
 
 @pytest.mark.parametrize(
-    ("policy", "steps"), [(TopK, 150), (Int8, 20), (Int4, 40), (DoubleSqueeze, 20), (SparseInt2, 150), (PowerSGD, 150)]
+    ("policy", "steps"),
+    [(TopK, 150), (Int8, 20), (Int4, 40), (DoubleSqueeze, 20), (SparseInt2, 150), (PowerSGD, 150)],
 )
 def test_error_feedback_loses_nothing(policy, steps):
     """What is left out of one step must come with a later one: the sum over steps approaches the sum of means."""

@@ -44,7 +44,7 @@ from hocket.planning.updating import by_owners
 from hocket.planning.walk import Rule
 from hocket.refusals import HELPERS, MEANS, TURNS, refused
 from hocket.settings import Guard, Settings
-from hocket.tools.simulation import coded, late, shortlist
+from hocket.tools.simulation import coded, idle, late, shortlist
 
 
 @click.command("plan")
@@ -166,12 +166,13 @@ def command(
     if learning is not None:
         profile = msgspec.structs.replace(profile, learning=learning)
     slots = sum(host.slots for host in cluster.hosts)
+    tuning = None if tuning_path is None else files.read(tuning_path, Tuning)
     considered = planner.considered(
         cluster,
         profile,
         (world or (profile.world if profile_path else slots - helpers)) + helpers,
         promise=promise or EXACT,
-        tuning=None if tuning_path is None else files.read(tuning_path, Tuning),
+        tuning=tuning,
         helpers=helpers,
         builders=[builder] if builder is not None and own else [],
     )
@@ -205,6 +206,7 @@ def command(
         )
         if given is None and (builder is None or improve):
             plan = coded.chosen(plan, considered, cluster, profile)
+            plan = idle.shown(plan, considered, cluster, profile, tuning)
     options = [] if explain is None else considered.options(plan, explain)
     if output:
         files.write(output, plan)

@@ -52,11 +52,13 @@ def chosen(plan: Plan, considered: Considered, cluster: Cluster, profile: Profil
         each_s = each.predicted_step_s if turns else candidate.simulated_step_s or 0.0
         if each_s <= worth * best_s:
             best, best_s = each, each_s
-    evidence = msgspec.structs.replace(
-        plan.evidence, candidates=(*plan.evidence.candidates, *listed)
-    )
+    evidence = msgspec.structs.replace(plan.evidence, candidates=(*plan.evidence.candidates, *listed))
     if best is plan:
-        words = "" if turns else " No codec of few bits makes a step so much shorter that it is worth what it leaves out."
+        words = (
+            ""
+            if turns
+            else " No codec of few bits makes a step so much shorter that it is worth what it leaves out."
+        )
         return msgspec.structs.replace(plan, evidence=evidence, reason=plan.reason + words)
     evidence = msgspec.structs.replace(
         evidence, predicted_step_s=best.predicted_step_s, bound_step_s=None, sensitivity=(), checks=()
