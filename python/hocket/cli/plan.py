@@ -194,26 +194,14 @@ def command(
         plan = considered.rescored(by_owners(plan))
         unused += _without_owners(plan)
     elif profile_path is not None:
-        plan = ways.chosen(plan, considered.question.graph, profile)
-        plan = delays.scheduled(
-            plan,
-            considered.question.graph,
-            profile,
-            promise or EXACT,
-            rate,
-            guard=guard or Settings.from_environment().guard,
-            simulated_s=shortlist.alone_on(cluster, ranks, profile),
-        )
+        plan = _scheduled(plan, considered, cluster, rate, guard)
         if given is None and (builder is None or improve):
-            plan = coded.chosen(plan, considered, cluster, profile)
-            plan = idle.shown(plan, considered, cluster, profile, tuning)
+            plan = idle.shown(coded.chosen(plan, considered, cluster), considered, cluster, tuning)
     options = [] if explain is None else considered.options(plan, explain)
     if output:
         files.write(output, plan)
     written = (f"Plan written to {output}",) if output else ()
-    shown = [_table(plan), *_checks(plan)]
-    if explain is not None:
-        shown.append(_options(explain, options))
+    shown = [_table(plan), *_checks(plan), *([] if explain is None else [_options(explain, options)])]
     result = plan if explain is None else {"plan": plan, "options": options}
     elastic = tuple(filter(None, [cost(plan, considered.question.graph.hosts)]))
     unused = (*_shares(considered.best, profile), *elastic, *unused)
@@ -227,6 +215,22 @@ def _fastest(
     with tasks_at(ray_address) as tasks:
         plan = shortlist.chosen(considered, cluster, profile, tasks)
     return plan if owners else late.chosen(plan, considered, cluster, profile)
+
+
+def _scheduled(
+    plan: Plan, considered: Considered, cluster: Cluster, rate: Rule | None, guard: Guard | None
+) -> Plan:
+    """Return the plan on the cards that suit it, with the schedule that suits it."""
+    question = considered.question
+    return delays.scheduled(
+        ways.chosen(plan, question.graph, question.profile),
+        question.graph,
+        question.profile,
+        question.promise,
+        rate,
+        guard=guard or Settings.from_environment().guard,
+        simulated_s=shortlist.alone_on(cluster, len(question.graph.hosts), question.profile),
+    )
 
 
 def _shares(plan: Plan, profile: Profile) -> tuple[str, ...]:

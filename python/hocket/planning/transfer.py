@@ -120,8 +120,8 @@ def brought(plan: Plan, made_for: Cluster | None, cluster: Cluster, world: int, 
 
 def _of_model(plan: Plan, profile: Profile) -> Plan:
     """Put all gradients of a model on the route of most of the plan's bytes, in buckets of its usual size. The model decides which
-    gradients travel as rows, not the plan: if the plan has only rows, its dense gradients use a ring, and so do those of element types
-    that its policies have not met."""
+    gradients travel as rows, not the plan: if the plan has only rows, its dense gradients use a ring, and so do those of
+    element types that its policies have not met."""
     carried: dict[bytes, float] = {}
     templates: dict[bytes, Bucket] = {}
     reduced = [each for each in plan.buckets if not isinstance(each.route, Gathered)]

@@ -1,8 +1,9 @@
 """Codes of 8 or 4 bits there and back, and error feedback on both ways (Tang et al. 2019, arXiv 1905.05957).
 
 Each rank adds the codes that all others send it of its part, and sends codes of the mean back. So a rank sends
-2 (n - 1) / n of a bucket's codes, whatever the number of ranks: a quarter or an eighth of a ring's bytes. What rounding leaves is kept
-for the next step: of what a rank sent by itself, and n times that of its part's mean, since the next mean divides it by n.
+2 (n - 1) / n of a bucket's codes, whatever the number of ranks: a quarter or an eighth of a ring's bytes. What rounding
+leaves is kept for the next step: of what a rank sent by itself, and n times that of its part's mean, since the next mean
+divides it by n.
 """
 
 from typing import ClassVar

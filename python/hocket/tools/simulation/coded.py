@@ -11,7 +11,6 @@ import msgspec
 
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.plan import Candidate, Plan
-from hocket.artefacts.profile import Profile
 from hocket.planning.asked import asked_for
 from hocket.planning.built import built
 from hocket.planning.reason import seconds
@@ -26,7 +25,7 @@ RANKS_MAX = 16
 """Number of ranks up to which policies are traced and simulated: all send to all."""
 
 
-def chosen(plan: Plan, considered: Considered, cluster: Cluster, profile: Profile) -> Plan:
+def chosen(plan: Plan, considered: Considered, cluster: Cluster) -> Plan:
     """Return the plan, or one with a codec, with all of these among the candidates of its evidence."""
     question = considered.question
     ranks = len(question.graph.hosts)
@@ -37,7 +36,7 @@ def chosen(plan: Plan, considered: Considered, cluster: Cluster, profile: Profil
     network = from_cluster(cluster, ranks)
 
     def step_s(each: Plan) -> float:
-        return flow.predict(each, network, profile).outcome.step_s
+        return flow.predict(each, network, question.profile).outcome.step_s
 
     others = [each for _, each in built(question, asked)]
     listed = [
@@ -64,8 +63,8 @@ def chosen(plan: Plan, considered: Considered, cluster: Cluster, profile: Profil
         evidence, predicted_step_s=best.predicted_step_s, bound_step_s=None, sensitivity=(), checks=()
     )
     reason = (
-        f"By {best.label} a step is expected to take {seconds(best_s)}, and {seconds(given_s)} by {plan.label}. What a codec leaves "
-        "out of one step comes with a later one; what that does to learning is not known beforehand. `--builder` takes another plan "
-        "of the table."
+        f"By {best.label} a step is expected to take {seconds(best_s)}, and {seconds(given_s)} by {plan.label}. What a codec "
+        "leaves out of one step comes with a later one; what that does to learning is not known beforehand. Another plan of the "
+        "table is taken by `--builder` and its name."
     )
     return msgspec.structs.replace(best, reason=reason, evidence=evidence)

@@ -1,5 +1,5 @@
-"""Plans of `hocket plan` in which hosts of the cluster file that train nothing own parts, as parameter servers do: alternatives that
-are shown, and never chosen, since nobody asked for those hosts."""
+"""Plans of `hocket plan` in which hosts of the cluster file that train nothing own parts, as parameter servers do: they are shown,
+and never chosen, since nobody asked for those hosts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import msgspec
 
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.plan import Candidate, Plan
-from hocket.artefacts.profile import Profile
 from hocket.artefacts.tuning import Tuning
 from hocket.planning import search
 from hocket.planning.order import placement
@@ -22,13 +21,11 @@ RANKS_MAX = 64
 """Number of ranks, with helpers, up to which such plans are looked for: that takes as long as the plan itself."""
 
 
-def shown(
-    plan: Plan, considered: Considered, cluster: Cluster, profile: Profile, tuning: Tuning | None
-) -> Plan:
+def shown(plan: Plan, considered: Considered, cluster: Cluster, tuning: Tuning | None) -> Plan:
     """Return the plan, and among its candidates the fastest one with helpers, if that is faster."""
     ranks = len(considered.question.graph.hosts)
     spare = min(sum(host.slots for host in cluster.hosts) - ranks, ranks)
-    promise = considered.question.promise
+    profile, promise = considered.question.profile, considered.question.promise
     if spare < 1 or promise.turns or ranks + spare > RANKS_MAX or considered.question.workers < ranks:
         return plan
     hosts = placement(cluster, ranks + spare)
