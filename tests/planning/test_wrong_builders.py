@@ -182,6 +182,11 @@ MISTAKES = {
         r"it raised KeyError: 'fc\.weight'\nhint: HOCKET_DEBUG=1",
         6,
     ),
+    "asks for what a job has not": (
+        body("yield job.bucket(job.denses, job.ring)"),
+        r"it raised AttributeError: .*`?denses.*\nhint: it has dense$",
+        5,
+    ),
     "exits": (body("import sys\nsys.exit(3)\nyield"), r"it raised SystemExit\nhint: a builder returns", 6),
     "keeps something": (
         body("self.last = 3\nyield job.bucket('fc.weight', job.ring)"),
