@@ -63,7 +63,9 @@ def predicted(plan: Plan) -> Counter[tuple[int, int]]:
 def test_a_builder_s_plan_trains_as_predicted(file: str, settings: str, bound: float, tmp_path: Path) -> None:
     """Broken: a user's strategy would train another model, or by other traffic than it was chosen for."""
     own = file in page.BUILDERS
-    builder = f"{page.copied(tmp_path)[file]}:{page.BUILDERS[file]},{settings}" if own else f"{file},{settings}"
+    builder = (
+        f"{page.copied(tmp_path)[file]}:{page.BUILDERS[file]},{settings}" if own else f"{file},{settings}"
+    )
     files.write(tmp_path / "cluster.toml", page.cluster())
     files.write(tmp_path / "profile.json", profile())
     promise = ["--promise", "lossy"] if file in (*page.LOSSY, "coded") else []
