@@ -1,4 +1,4 @@
-"""`few-bits`: four hosts at 100 Mbit/s, and plans in fewer bits: f16 on links, and those of the codecs that `hocket plan` proposes."""
+"""`few-bits`: four hosts at 100 Mbit/s, and plans in fewer bits: f16 on links, and the codecs that `hocket plan` proposes."""
 
 from __future__ import annotations
 
