@@ -19,7 +19,7 @@ from tests.meetings.script import Script, Step
 
 CLOCKED = (
     *("change_log", "contact", "convening", "coordination", "handover", "link", "meetings"),
-    *("member_limits", "membership", "participation", "progress", "sight"),
+    *("member_limits", "membership", "participation", "preparation", "progress", "sight"),
 )
 """Modules of `hocket.members` that read a clock."""
 SILENCE_S = 2.0

@@ -64,7 +64,7 @@ class Coordination:
         self._admission = Admission(founders, kept)
         self._waiting = Waiting(self._admission, self._outbox, self._keep)
         gathering, roster, outbox = self._gathering, self.roster, self._outbox
-        self._preparation = Preparation(stores, outbox, self.roll, limits.heartbeat_s)
+        self._preparation = Preparation(stores, outbox, roster, gathering, self._waiting)
         self._operators = Operators(gathering, roster, outbox)
         self._convening = Convening(
             gathering,
@@ -145,12 +145,12 @@ class Coordination:
             self._outbox.tell(member, messages.Unheard())
         match message:
             case messages.Notes():
-                self._note(member, message.note)
+                self._note((member, message.note))
             case messages.Ready():
                 self._waiting.ready(member)
-                self._prepare()
+                self._note(*self._preparation.look(postponed=self._convening.postponed))
             case messages.Prepared():
-                self._let_in(self._preparation.answered(member, message))
+                self._note(*self._preparation.answered(member, message))
             case messages.AtEdge():
                 self._gathering.wait_at_edge(member, message.epoch)
                 self._meet(self._convening.at_the_edge())
@@ -187,7 +187,7 @@ class Coordination:
 
     def _unlinked(self, member: int) -> None:
         """Handle a member that this end of its connection can no longer reach."""
-        self._let_in(self._preparation.lost(member))
+        self._note(*self._preparation.lost(member))
         if not self._convening.concerns(member):
             self._act(self._machine.unlinked(member, time.monotonic()))
             # The machine does not wait for newcomers of an epoch that has begun.
@@ -223,8 +223,8 @@ class Coordination:
                 self._unlinked(member)
         # A newcomer may have come back after the others have said that they wait for it.
         self._meet(convening.at_the_edge())
-        self._let_in(self._preparation.expired(now_ns))
-        self._prepare()
+        self._note(*self._preparation.expired(now_ns))
+        self._note(*self._preparation.look(postponed=convening.postponed))
         self._act(self._machine.tick(now_ns * 1e-9))
 
     def deadline_ns(self) -> int | None:
@@ -275,41 +275,24 @@ class Coordination:
         if self.journal is not None:
             self.journal.change(self.generation())
 
-    def _note(self, member: int, note: bytes) -> None:
-        if member not in self._gathering.present:
-            if member in self._gathering.members:
-                return  # a note to the previous generation's machine
-            self._waiting.note(member, note)
-            if not self._waiting.may_be_heard(member):
-                self._prepare()
-                return
-            if self._gathering.under_way or self._convening.postponed:
-                return
-        actions = self._machine.note(member, note, time.monotonic())
-        if actions and self.roster.has(member):
-            self.changes.begin("another rank missed it")
-            # Others may have to take a lost member's place before the machine decides.
-            self._let_in(self._preparation.forget())
-        self._act(actions)
-
-    def _prepare(self) -> None:
-        """Let newcomers that are ready prepare to meet, one meeting after the other. The machine hears at once of those that the
-        job has no room for, or no time."""
-        newcomers = [each for each in self._waiting.unprepared() if each not in self.roll.silent]
-        gathering, roster = self._gathering, self.roster
-        if not newcomers or gathering.under_way or self._preparation.under_way:
-            return
-        members, room = roster.members, self._limits.members_max - len(roster.members)
-        settled = roster.goes_on and not roster.missing and all(each in gathering.members for each in members)
-        prepared = newcomers[: max(0, room)] if settled and not self._convening.postponed else []
-        self._let_in([each for each in newcomers if each not in prepared])
-        if prepared:
-            self._preparation.begin(members, prepared, time.monotonic_ns())
-
-    def _let_in(self, newcomers: Sequence[int]) -> None:
-        """Let the machine hear of these, but for those that cannot be heard themselves: it would wait for them."""
-        for newcomer in self._waiting.let_in([each for each in newcomers if each not in self.roll.silent]):
-            self._note(*newcomer)
+    def _note(self, *notes: tuple[int, bytes]) -> None:
+        """Handle notes of members, or of processes that wait to become members."""
+        for member, note in notes:
+            if member not in self._gathering.present:
+                if member in self._gathering.members:
+                    continue  # a note to the previous generation's machine
+                self._waiting.note(member, note)
+                if not self._waiting.may_be_heard(member):
+                    self._note(*self._preparation.look(postponed=self._convening.postponed))
+                    continue
+                if self._gathering.under_way or self._convening.postponed:
+                    continue
+            actions = self._machine.note(member, note, time.monotonic())
+            if actions and self.roster.has(member):
+                self.changes.begin("another rank missed it")
+                # Others may have to take a lost member's place before the machine decides.
+                self._note(*self._preparation.forget())
+            self._act(actions)
 
     def _meet(self, action: _native.MemberAction | None) -> None:
         """Call members to the meeting, or end the job for which there are too few."""
@@ -350,8 +333,7 @@ class Coordination:
                     waiting.extend(self._machine.written(time.monotonic()))
                 case "wait":
                     self.changes.waits(action.step or 0, self.roll.names(action.members), self._limits)
-                    for newcomer in self._waiting.needed():
-                        self._note(*newcomer)
+                    self._note(*self._waiting.needed())
                 case "kill" if action.member is not None:
                     # A member that has left after the end of its script ends by itself.
                     if action.member in self.roll or action.member not in self.roster.finished:

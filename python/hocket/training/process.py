@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import dataclasses
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
@@ -29,13 +29,14 @@ from hocket.job.rendezvous import LINGER_S, Job, join
 from hocket.job.usage import UsageLog
 from hocket.libraries.service import Service
 from hocket.members.arrival import arrive
-from hocket.members.member_messages import Prepares, Regroup
+from hocket.members.member_messages import Regroup
 from hocket.members.membership import Membership
 from hocket.parameter_server.choice import among_workers
 from hocket.settings import Settings
 from hocket.start.running import secret_of
 from hocket.training.measurements import Measurements
 from hocket.training.memory.device import Lanes
+from hocket.training.prepared import Prepared, job_of, prepare
 
 log = logging.getLogger("hocket.training")
 
@@ -59,19 +60,6 @@ class Within:
     environment: Mapping[str, str]
     secret: bytes
     publish: Publish
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """Job of ranks that have not met yet, and its connected engine."""
-
-    job: Job
-    engine: _native.Engine
-
-    def close(self) -> None:
-        """Give them up."""
-        self.engine.close()
-        self.job.close()
 
 
 class Process:
@@ -167,7 +155,7 @@ class Process:
             job = self.everyone
             who = f"rank {job.rank} on {job.host}"
             self._membership = Membership(job.settings, job.secret, who, self.arrival)
-            self._membership.preparing.make = self._prepare
+            self._membership.preparing.make = partial(prepare, self._settings, self._membership)
         return self._membership
 
     def begin(self, *, steps: int = 0) -> None:
@@ -204,38 +192,7 @@ class Process:
         if isinstance(prepared, Prepared):
             self._engine = prepared.engine
             return prepared.job
-        return self._joined(order.members, order.store, self._settings)
-
-    def _joined(self, members: Sequence[int], store: str, settings: Settings) -> Job:
-        """Return the job of these members, who meet at that store."""
-        here = dataclasses.replace(
-            settings,
-            rank=members.index(self.membership.number),
-            world=len(members),
-            local_rank=None,
-            local_world=None,
-            store=store,
-            store_served=True,
-        )
-        return dataclasses.replace(join(here, environment={}), members=tuple(members))
-
-    def _prepare(self, order: Prepares) -> Prepared:
-        """Meet others beside training, and connect to them.
-
-        RendezvousError: some do not come. UsageError: a trace is written, which has a part for each generation that meets.
-        """
-        if self._settings.trace is not None or order.store is None:
-            raise UsageError("a trace is written: what ranks prepare beside training is in no part of it")
-        settings = self._settings
-        brief = dataclasses.replace(settings, start_timeout_s=settings.silence_max_s(elastic=True))
-        job = self._joined(order.members, order.store, brief)
-        try:
-            engine = job.engine(elastic=True)
-        except BaseException:
-            job.close()
-            raise
-        here = dataclasses.replace(job.settings, start_timeout_s=settings.start_timeout_s)
-        return Prepared(dataclasses.replace(job, settings=here), engine)
+        return job_of(self._settings, self.membership.number, order.members, order.store)
 
     def _newcomer(self, come: Come) -> Job:
         """Join a job that trains. UsageError: no setting says which job. RendezvousError: it does not take this process."""
@@ -247,7 +204,7 @@ class Process:
         host = Host.here(settings.host).name
         secret, who = bytes.fromhex(settings.secret), f"process {os.getpid()} on {host}"
         self._membership = Membership(settings, secret, who, self.arrival)
-        self._membership.preparing.make = self._prepare
+        self._membership.preparing.make = partial(prepare, settings, self._membership)
         try:
             self.steps = come(settings, secret, self._membership, host)
             order = self._membership.joining.meeting(who)
