@@ -9,14 +9,16 @@ from __future__ import annotations
 import itertools
 import logging
 import math
+import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from statistics import fmean
 
 import msgspec
 import torch
 
-from benches.delays import drifting, tasks
+from benches.delays import benign, drifting, tasks
+from benches.delays.kept import NOTHING, Kept
 from benches.delays.learner import Learner, plan_of_schedules
 from benches.delays.tasks import Task
 from benches.delays.working import Copy
@@ -28,6 +30,7 @@ from hocket.planning.guard import accepted, used
 from hocket.settings import Settings
 from hocket.torch.curvature import largest_curvature
 from hocket.torch.hyperparameters import learning_of
+from hocket.training.guard import oversight, sentinel
 from hocket.training.guard.sentinel import WINDOW_MIN
 
 MOMENTUM = 0.9
@@ -65,19 +68,21 @@ CASES = (
 
 @dataclass(frozen=True)
 class Run:
-    """Result of a run: mean loss of the second half of its batches, final loss and error, and updates until the first retreat."""
+    """Result of a run: mean loss of the second half of its batches, final loss and error, and updates until the first retreat,
+    infinite without one."""
 
     later_loss: float
     loss: float
     error: float
-    updates: int | None
+    updates: float
 
 
-def guard() -> Iterator[Row]:
-    """Each task, then benign runs; the same of ranks that step alone."""
+def guard(kept: Kept = NOTHING) -> Iterator[Row]:
+    """Each task, then benign runs; the same of ranks that step alone, and of own gradients first. What is kept is not computed
+    again."""
     logging.getLogger("hocket.delays").setLevel(logging.ERROR)
     for case in CASES:
-        yield from _rows(case)
+        yield from _rows(case, kept)
     yield Row(
         name="guard",
         what="AdamW, rate 0.002, late by 1 uncorrected, which learns slower: times of 1 that the guard lets it pass",
@@ -87,10 +92,11 @@ def guard() -> Iterator[Row]:
     yield Row(
         name="guard",
         what=f"retreats in {BENIGN} runs at rates that late gradients bear",
-        value=float(sum(_benign(at).updates is not None for at in range(BENIGN))),
+        value=float(sum(_benign(at, kept).updates < math.inf for at in range(BENIGN))),
         target=FALSE,
     )
-    yield from drifting.rows()
+    yield from drifting.rows(kept)
+    yield from benign.rows(kept)
 
 
 def _adamw() -> Learning | None:
@@ -113,8 +119,8 @@ def learned(
         learner.learn(loss)
         learner.log(losses[-1])
     learner.flush()
-    updates = None if learner.retreated is None else learner.retreated - WINDOW_MIN
-    error = math.nan if task.error is None else task.error(model)
+    updates = math.inf if learner.retreated is None else float(learner.retreated - WINDOW_MIN)
+    error = math.inf if task.error is None else task.error(model)
     return Run(_mean(losses[iterations // 2 :]), task.loss(model), error, updates)
 
 
@@ -134,12 +140,32 @@ def stability(task: Task, rate: float, seed: int) -> float:
     return next(used(check) for check in found if check.name == "stability")
 
 
-def _rows(case: Case) -> Iterator[Row]:
+def _kept(
+    task: Task, rate: float, iterations: int, *, seed: int, schedule: Schedule, settings: Settings, kept: Kept
+) -> Run:
+    """Return what `learned` returns, and keep it."""
+
+    def computed() -> tuple[float, ...]:
+        return astuple(learned(task, rate, iterations, seed=seed, schedule=schedule, settings=settings))
+
+    key = f"{task.name}, rate {rate:g}, seed {seed}: {iterations} iterations, {settings.sentinel} {schedule}"
+    return Run(*kept.curve(key, computed, (sys.modules[__name__], oversight, sentinel)))
+
+
+def _rows(case: Case, kept: Kept) -> Iterator[Row]:
     task = case.task()
 
     def all_of(schedule: Schedule, settings: Settings) -> list[Run]:
         return [
-            learned(task, case.rate, case.iterations, seed=seed, schedule=schedule, settings=settings)
+            _kept(
+                task,
+                case.rate,
+                case.iterations,
+                seed=seed,
+                schedule=schedule,
+                settings=settings,
+                kept=kept,
+            )
             for seed in SEEDS
         ]
 
@@ -164,7 +190,7 @@ def _rows(case: Case) -> Iterator[Row]:
     yield Row(
         name="guard",
         what=f"{where}: updates until the sentinel retreats, the most of {len(SEEDS)} seeds",
-        value=max(math.inf if run.updates is None else run.updates for run in watched),
+        value=max(run.updates for run in watched),
         target=RETREATS_WITHIN,
     )
     yield _ends(case, where, synchronous, watched)
@@ -189,9 +215,17 @@ def _ends(case: Case, where: str, synchronous: Sequence[Run], watched: Sequence[
     )
 
 
-def _benign(at: int) -> Run:
+def _benign(at: int, kept: Kept) -> Run:
     case = CASES[at % len(CASES)]
-    return learned(case.task(), case.benign_rate, BENIGN_ITERATIONS, seed=at, schedule=LATE, settings=WATCHED)
+    return _kept(
+        case.task(),
+        case.benign_rate,
+        BENIGN_ITERATIONS,
+        seed=at,
+        schedule=LATE,
+        settings=WATCHED,
+        kept=kept,
+    )
 
 
 def _mean(losses: Sequence[float]) -> float:

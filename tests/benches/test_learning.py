@@ -90,7 +90,6 @@ def test_the_guards_demonstration_shows_what_it_says() -> None:
     unguarded = learned(task, RATE, 120, seed=1, schedule=LATE, settings=UNWATCHED)
     watched = learned(task, RATE, 120, seed=1, schedule=LATE, settings=WATCHED)
     assert unguarded.later_loss > 1e6 * synchronous.later_loss
-    assert watched.updates is not None
     assert watched.updates <= 30
     assert watched.later_loss < 1.0
     assert stability(task, RATE, 1) > 1
