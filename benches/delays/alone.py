@@ -88,7 +88,7 @@ class Guard:
             own = [each for turn in turns for each in turn.own[number].views]
             along, step = _along(own, self._last)
             rate = copy.optimizer.param_groups[0]["lr"]
-            losses = self._losses[number].report()
+            losses = self._losses[number].report(turns[0].iterations)
             reports[number] = Report(_length(own), along, step, paces[number], rate, *losses)
         each_own = [[view for turn in turns for view in turn.own[number].views] for number in reports]
         self._last = [sum(each[1:], each[0]) / len(each) for each in zip(*each_own, strict=True)]

@@ -26,8 +26,9 @@ def logged(judge, losses, *, ranks=(0, 1), pace=0.1):
         own = Losses()
         for each in values:
             own.see(each)
+        found = own.report(len(values))
         reports[rank] = SILENT._replace(
-            pace=pace, **dict(zip(("first", "last", "noise2"), own.report(), strict=True))
+            pace=pace, **dict(zip(("first", "last", "noise2", "noise2_last"), found, strict=True))
         )
     return judge.see(0, len(of_rank[0]), reports)
 
