@@ -33,7 +33,7 @@ GREW = 1.0
 
 WINDOW, KEEPS = 4, 0.75
 """Number of turns over which gains are compared, and the least share of what ranks gain alone that the anchor is to keep where
-turns are bent. Where data has nothing in common, it keeps 1 over the number of ranks with any number of steps."""
+turns are bent; elsewhere of 1 over the number of ranks, which it keeps with any number of steps where data has nothing in common."""
 
 WHOLE_TURN = 8 / 7
 """Length of a turn over the distance of its begin to the middle of its last quarter."""
@@ -255,9 +255,10 @@ def by_loss(before: Sequence[Seen], now: Seen, began: float, ranks: int) -> Verd
         )
     window = before[-WINDOW:]
     bends = [each.straight for each in window if each.straight is not None]
-    if not window or (bends and max(bends) >= STRAIGHT):
+    if not window:
         return None
-    keeps = WHOLE_TURN * (KEEPS if bends else KEEPS / ranks)
+    bent = bool(bends) and max(bends) < STRAIGHT
+    keeps = WHOLE_TURN * (KEEPS if bent else KEEPS / ranks)
     fell = math.fsum(each.first - each.last for each in window)
     kept = window[0].first - now.first
     begins2, ends2 = [each.noise2 or 0.0 for each in window], [each.noise2_last for each in window]
