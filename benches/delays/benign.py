@@ -143,7 +143,8 @@ def speaks(guard: Guard, *, logs: bool) -> bool:
 
 def _kept(way: Way, seed: int, kept: Kept) -> Run:
     key = f"benign, {way.name}, {way.kind.name}, {way.task.__name__}, seed {seed}: {way.iterations} iterations, {way.schedule}"
-    by = (sys.modules[__name__], drift, oversight, sentinel)
+    judges = (oversight, sentinel) if way.schedule.outer is None else (drift,)
+    by = (sys.modules[__name__], *(judges if way.schedule.turns else ()))
 
     def numbers() -> tuple[float, ...]:
         run = learned(way, seed)

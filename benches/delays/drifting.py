@@ -9,6 +9,7 @@ Time is counted in steps' computation, of which an exchange takes three: where i
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import sys
@@ -30,6 +31,8 @@ from hocket.tools.report.quantity import TIMES
 from hocket.training.guard import drift
 
 SEEDS = (1, 2, 3)
+UNGUARDED_SEEDS = SEEDS[:1]
+"""Seed of trainings that only show what the guard is for."""
 
 ALONE = 100
 
@@ -142,9 +145,23 @@ def rows(kept: Kept = NOTHING) -> Iterator[Row]:
         yield from _rows(case, kept)
 
 
-def learned(case: Case, *, seed: int, guarded: bool, logs: bool = True, most: int = ALONE) -> Run:
-    """Train. `most`: steps alone at most; `guarded`: by a guard, which knows losses if `logs`."""
-    task, local = case.task(), shortened(case.local, most)
+def together(case: Case, *, seed: int) -> Run:
+    """Train in step: one model learns with the batches of all ranks."""
+    task = case.task()
+    model = task.started(seed)
+    optimizer, found = case.make(list(model.parameters())), []
+    for at, batch in enumerate(itertools.islice(task.batches(seed), case.iterations), 1):
+        optimizer.zero_grad()
+        batch(model).backward()
+        optimizer.step()
+        if at % EVALUATED == 0:
+            found.append((*_quality(task, model), float(at)))
+    return Run(math.inf, *map(tuple, zip(*found, strict=True)))
+
+
+def learned(case: Case, *, seed: int, guarded: bool, logs: bool = True) -> Run:
+    """Train alone. `guarded`: by a guard, which knows losses if `logs`."""
+    task, local = case.task(), case.local
     models = [task.started(seed) for _ in range(WORKERS)]
     copies = [Copy(each, case.make(list(each.parameters())), [list(each.parameters())]) for each in models]
     safer = [shortened(local, local.every >> each) for each in range(1, local.every.bit_length() - 1)]
@@ -158,12 +175,15 @@ def learned(case: Case, *, seed: int, guarded: bool, logs: bool = True, most: in
         apart.learn(*losses)
         if at % EVALUATED == 0:
             apart.load_into(seen)
-            error = math.inf if task.error is None else task.error(seen)
-            found.append((task.loss(seen), error, float(apart.exchanges)))
+            found.append((*_quality(task, seen), float(apart.exchanges)))
     lacks = case.iterations // EVALUATED - len(found)
     found += [(math.inf, 1.0 if case.error else math.inf, math.inf)] * lacks
     retreats = [] if guard is None else guard.retreats
     return Run(retreats[0] if retreats else math.inf, *map(tuple, zip(*found, strict=True)))
+
+
+def _quality(task: Task, model: torch.nn.Module) -> tuple[float, float]:
+    return task.loss(model), math.inf if task.error is None else task.error(model)
 
 
 def time_to(loss: float, runs: Sequence[Run]) -> float:
@@ -182,28 +202,26 @@ def time_to(loss: float, runs: Sequence[Run]) -> float:
 def _rows(case: Case, kept: Kept) -> Iterator[Row]:
     where = f"alone: {case.task().name}, {case.name}, {case.local.every} steps"
 
-    def all_of(*, guarded: bool = False, logs: bool = True, most: int = ALONE) -> list[Run]:
-        way = f"guarded {guarded}, logs {logs}, at most {most}"
-        own = (sys.modules[__name__], *((drift,) if guarded else ()))
-        return [
-            Run.of(
-                kept.curve(
-                    f"{where}, seed {seed}, {way}: {case.iterations} iterations",
-                    lambda seed=seed: learned(case, seed=seed, guarded=guarded, logs=logs, most=most).numbers,
-                    own,
-                )
-            )
-            for seed in SEEDS
-        ]
+    def kept_run(way: str, seed: int, learned_so: Callable[..., Run]) -> Run:
+        key = f"{where}, seed {seed}, {way}: {case.iterations} iterations"
+        by = (sys.modules[__name__], *((drift,) if way.startswith("guarded") else ()))
+        return Run.of(kept.curve(key, lambda: learned_so(case, seed=seed).numbers, by))
 
-    together, unguarded = all_of(most=1), all_of()
-    target = fmean(run.losses[int(TARGET_AT * len(run.losses)) - 1] for run in together)
-    whole = time_to(target, together)
+    def guarded(logs: bool) -> list[Run]:
+        so = functools.partial(learned, guarded=True, logs=logs)
+        return [kept_run(f"guarded, {_logged(logs)}", seed, so) for seed in SEEDS]
+
+    base = [kept_run("in step", seed, together) for seed in SEEDS]
+    unguarded = [
+        kept_run("no guard", seed, functools.partial(learned, guarded=False)) for seed in UNGUARDED_SEEDS
+    ]
+    target = fmean(run.losses[int(TARGET_AT * len(run.losses)) - 1] for run in base)
+    whole = time_to(target, base)
     worse = "wrong samples" if case.error else "loss"
     yield Row(
         name="guard",
         what=f"{where}: {worse} at the end without a guard, above those in step",
-        value=_above(case, unguarded, together),
+        value=_above(case, unguarded, base[: len(unguarded)]),
         unit="%",
     )
     yield Row(
@@ -213,8 +231,7 @@ def _rows(case: Case, kept: Kept) -> Iterator[Row]:
         unit=TIMES,
     )
     for logs in (True, False) if not case.error else (True,):
-        watched = all_of(guarded=True, logs=logs)
-        logged = "the loss logged" if logs else "no loss logged"
+        watched, logged = guarded(logs), _logged(logs)
         yield Row(
             name="guard",
             what=f"{where}, {logged}: exchanges until the guard retreats, the most of {len(SEEDS)} seeds",
@@ -224,7 +241,7 @@ def _rows(case: Case, kept: Kept) -> Iterator[Row]:
         yield Row(
             name="guard",
             what=f"{where}, {logged}: {worse} at the end with the guard, above those in step",
-            value=_above(case, watched, together),
+            value=_above(case, watched, base),
             target=ENDS_WITHIN,
             unit="%",
         )
@@ -235,6 +252,10 @@ def _rows(case: Case, kept: Kept) -> Iterator[Row]:
             target=TIME_WITHIN,
             unit=TIMES,
         )
+
+
+def _logged(logs: bool) -> str:
+    return "the loss logged" if logs else "no loss logged"
 
 
 def _above(case: Case, found: Sequence[Run], base: Sequence[Run]) -> float:

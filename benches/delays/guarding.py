@@ -149,7 +149,8 @@ def _kept(
         return astuple(learned(task, rate, iterations, seed=seed, schedule=schedule, settings=settings))
 
     key = f"{task.name}, rate {rate:g}, seed {seed}: {iterations} iterations, {settings.sentinel} {schedule}"
-    return Run(*kept.curve(key, computed, (sys.modules[__name__], oversight, sentinel)))
+    by = (sys.modules[__name__], *((oversight, sentinel) if settings.sentinel else ()))
+    return Run(*kept.curve(key, computed, by))
 
 
 def _rows(case: Case, kept: Kept) -> Iterator[Row]:

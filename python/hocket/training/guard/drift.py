@@ -33,7 +33,7 @@ GREW = 1.0
 
 WINDOW, KEEPS = 4, 0.75
 """Number of turns over which gains are compared, and the least share of what ranks gain alone that the anchor is to keep where
-turns are bent; elsewhere of 1 over the number of ranks, which it keeps with any number of steps where data has nothing in common."""
+turns are bent; elsewhere of 1 over the number of ranks, which it keeps with any number where data has nothing in common."""
 
 WHOLE_TURN = 8 / 7
 """Length of a turn over the distance of its begin to the middle of its last quarter."""
