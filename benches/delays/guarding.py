@@ -1,4 +1,4 @@
-"""Guards of convergence, at rates that suit synchronous training but let late gradients (by one update) diverge.
+"""Guards of convergence, at rates that suit synchronous training but not late gradients, uncorrected or own ones first.
 
 Each task is learned without a guard, which shows that it diverges; judged as a plan is, by the curvature after the synchronous
 window; and learned with the sentinel alone. The arithmetic is that of sessions, in one process (`learner.py`).
@@ -14,12 +14,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import astuple, dataclass
 from statistics import fmean
 
-import msgspec
 import torch
+from msgspec.structs import replace
 
 from benches.delays import benign, drifting, tasks
 from benches.delays.kept import NOTHING, Kept
 from benches.delays.learner import Learner, plan_of_schedules
+from benches.delays.learning import schedule_of
 from benches.delays.tasks import Task
 from benches.delays.working import Copy
 from benches.row import Row
@@ -39,6 +40,9 @@ SEEDS = (1, 2, 3)
 LATE = Schedule(turns=((Turn(first=0, last=0, due=Due(iteration=1)),),), delay_max=1)
 """Schedule with every gradient an update late: the largest stable rate times curvature is 0.1 instead of 3.8."""
 
+OWN_FIRST = replace(schedule_of(4, 1, own_first=True), rate="linear")
+"""Merged by 4 and late by 1, own gradients first: the largest stable rate times curvature is 0.7."""
+
 UNWATCHED, WATCHED = Settings(sentinel=False), Settings(guard="off")
 
 BENIGN, BENIGN_ITERATIONS = 20, 200
@@ -57,6 +61,12 @@ class Case:
     benign_rate: float
     iterations: int
     error: bool = False
+    schedule: Schedule = LATE
+
+    @property
+    def title(self) -> str:
+        how = "" if self.schedule == LATE else ", own gradients first, merged 4, late by 1"
+        return f"{self.task().name}{how}, rate {self.rate:g}"
 
 
 CASES = (
@@ -64,6 +74,8 @@ CASES = (
     Case(tasks.logistic, rate=0.4, benign_rate=0.02, iterations=1000),
     Case(tasks.digits_cnn, rate=0.05, benign_rate=0.002, iterations=400, error=True),
 )
+
+OWN_CASES = (Case(tasks.bowl, rate=1.5, benign_rate=0.04, iterations=400, schedule=OWN_FIRST),)
 
 
 @dataclass(frozen=True)
@@ -81,7 +93,7 @@ def guard(kept: Kept = NOTHING) -> Iterator[Row]:
     """Each task, then benign runs; the same of ranks that step alone, and of own gradients first. What is kept is not computed
     again."""
     logging.getLogger("hocket.delays").setLevel(logging.ERROR)
-    for case in CASES:
+    for case in (*CASES, *OWN_CASES):
         yield from _rows(case, kept)
     yield Row(
         name="guard",
@@ -124,8 +136,8 @@ def learned(
     return Run(_mean(losses[iterations // 2 :]), task.loss(model), error, updates)
 
 
-def stability(task: Task, rate: float, seed: int) -> float:
-    """Fraction of the limit of stability that late gradients use, by the guard's measurement after the synchronous window."""
+def stability(task: Task, rate: float, seed: int, schedule: Schedule = LATE) -> float:
+    """Fraction of the limit of stability that a schedule uses, by the guard's measurement after the synchronous window."""
     model = task.started(seed)
     optimizer = torch.optim.SGD(model.parameters(), lr=rate, momentum=MOMENTUM)
     learner = Learner([Copy(model, optimizer, [list(model.parameters())])], plan_of_schedules(Schedule()))
@@ -136,7 +148,7 @@ def stability(task: Task, rate: float, seed: int) -> float:
     curvature = largest_curvature(model, optimizer, lambda: fixed(model), 30)
     learning = learning_of(optimizer)
     assert learning is not None  # noqa: S101  # SGD is known
-    found = judged(LATE, msgspec.structs.replace(learning, curvature=curvature))
+    found = judged(schedule, replace(learning, curvature=curvature))
     return next(used(check) for check in found if check.name == "stability")
 
 
@@ -171,9 +183,9 @@ def _rows(case: Case, kept: Kept) -> Iterator[Row]:
         ]
 
     synchronous = all_of(Schedule(), UNWATCHED)
-    unguarded = all_of(LATE, UNWATCHED)
-    watched = all_of(LATE, WATCHED)
-    where = f"{task.name}, rate {case.rate:g}"
+    unguarded = all_of(case.schedule, UNWATCHED)
+    watched = all_of(case.schedule, WATCHED)
+    where = case.title
     yield Row(
         name="guard",
         what=f"{where}: later losses without a guard over those of synchronous training, the least of {len(SEEDS)} seeds",
@@ -184,7 +196,7 @@ def _rows(case: Case, kept: Kept) -> Iterator[Row]:
     yield Row(
         name="guard",
         what=f"{where}: the check of stability over its limit, the least of {len(SEEDS)} seeds: above 1, a plan is refused",
-        value=min(stability(task, case.rate, seed) for seed in SEEDS),
+        value=min(stability(task, case.rate, seed, case.schedule) for seed in SEEDS),
         target=1.0,
         least=True,
     )
