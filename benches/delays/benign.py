@@ -50,7 +50,7 @@ class Way(NamedTuple):
     schedule: Schedule
 
 
-OWN_FIRST, MERGED, ALONE = "own gradients first", "merged", "steps alone"
+IN_STEP, OWN_FIRST, MERGED, ALONE = "in step", "own gradients first", "merged", "steps alone"
 
 WAYS = (
     Way(OWN_FIRST, tasks.digits_cnn, SGD, 300, schedule_of(1, 1, own_first=True)),
@@ -79,7 +79,7 @@ def rows(kept: Kept = NOTHING) -> Iterator[Row]:
     for name in (OWN_FIRST, MERGED, ALONE):
         above, slower = [], []
         for way in (way for way in WAYS if way.name == name):
-            plain = way._replace(schedule=Schedule())
+            plain = way._replace(name=IN_STEP, schedule=Schedule())
             base = [_kept(plain, seed, kept).losses for seed in SEEDS]
             found = [runs[way, seed].losses for seed in SEEDS]
             above.append(fmean(map(final, found)) - fmean(map(final, base)))

@@ -122,7 +122,8 @@ class Oversight:
 
     def watch_as(self, schedule: Schedule) -> None:
         """Watch the norms of updates by this schedule."""
-        self._norm.assume(SPREAD_GROWING if schedule.steps == "own first" else SPREAD_MIN)
+        uncorrected = schedule.steps != "own first" and schedule.delay_max > 0
+        self._norm.assume(SPREAD_MIN if uncorrected else SPREAD_GROWING)
 
     def gauges(self, iteration: int) -> bool:
         """Return whether an iteration of `measuring` has complete gradients before any of them leaves, which are to be copied."""

@@ -31,8 +31,8 @@ SPREAD_MIN = 0.05
 """Least spread of the logarithm, also assumed for values that seem steadier."""
 
 SPREAD_GROWING = math.log(2)
-"""Least spread where own gradients go first: as in synchronous training, norms grow by a factor of some in the first iterations,
-and only growth without end is a sign."""
+"""Least spread where own gradients go first, or nothing is late: as in synchronous training, norms grow by a factor of some in the
+first iterations, and only growth without end is a sign."""
 
 FOLLOWED = 0.05
 """Share of the difference by which centre and deviation follow: a growth by a few deviations in 20 values is not followed."""
