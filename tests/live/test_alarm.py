@@ -184,7 +184,8 @@ def test_a_rank_that_does_not_come_to_a_collective_is_warned_of(tmp_path):
     assert code == 0, err
     # Groups meet at a store of their own, which rank 0 serves.
     said = "".join(line.removeprefix("[0] ") for line in err.splitlines(keepends=True))
-    assert (warnings(said), waiters(said)) == ([CULPRIT], OTHERS), err
+    # Beside other work, another rank may be late with its first collective, for as long as this test has patience.
+    assert re.search(rf"^rank {CULPRIT} on \S+ is late: ranks 0, 1, 3 wait for it", said, re.MULTILINE), err
     assert "time.sleep(8)" in said
     assert f"{GOES_ON}" in said
     assert " goes on after " in said

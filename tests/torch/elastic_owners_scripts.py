@@ -82,6 +82,7 @@ def replayed(
 def trained(directory: Path, kind: str, arguments: list[str]) -> None:
     """One rank. `arguments`: options, and victims as of `Fate`."""
     rank, world = int(os.environ["HOCKET_RANK"]), int(os.environ["HOCKET_WORLD"])
+    (directory / f"{rank}.process").write_text(str(os.getpid()))
     options = {CLIPPED, SAVED, SKIPPED, UNEVEN, LATE} & set(arguments)
     model, optimizer = begun(kind)
     uneven = UNEVEN in options

@@ -37,7 +37,8 @@ def serve(directory: Path | None, where: str, token: str | None, say: Callable[[
             say(f"report of {watched.directory} at http://{server.address}/ until Ctrl-C")
             while not over.wait(REFRESH_S) and watched.runs():
                 pass
-            if not over.is_set():
+            # A reader may have had the last page before.
+            if watched.is_final or not over.is_set():
                 say(f"the job has ended, and the page is final; `hocket report {watched.directory}` keeps it")
                 over.wait()
         finally:

@@ -74,6 +74,11 @@ class Watched:
         with self._lock:
             return self._state()[2]
 
+    @property
+    def is_final(self) -> bool:
+        """Return whether the last page made is the last one of all."""
+        return self._last is not None and not self._last.runs
+
     def look(self) -> Look:
         """Return the page as it is now; one that is final, or that was made just now, stays."""
         with self._lock:
