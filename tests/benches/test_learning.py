@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import msgspec
 import pytest
@@ -14,12 +15,17 @@ import torch
 from benches.delays import benign, cases, drifting, guarding, kept, tasks
 from benches.delays.guarding import UNWATCHED, WATCHED, learned, stability
 from benches.delays.kept import Kept
-from benches.delays.learning import HAND_MADE, Clock, bucket_at, rows
+from benches.delays.learner import Alone, plan_of_schedules
+from benches.delays.learning import HAND_MADE, Clock, bucket_at, rows, schedule_of
 from benches.delays.study import SEEDS, SYNCHRONOUS, Curves, Kind, Study, Way, grouped, lowest, upper_bound
 from hocket.artefacts.gradient import Gradient
 from hocket.artefacts.plan import Due, Schedule, Turn
+from hocket.job.rendezvous import Job
 from hocket.planning.default import by_hosts, default_plan
 from hocket.tools.demo.models import DigitsNet
+from hocket.training.guard.gauge import Gauge
+from hocket.training.guard.oversight import Oversight
+from hocket.training.memory.framework import Framework
 
 
 def test_parameters_have_the_turns_of_the_same_share_of_the_measured_model() -> None:
@@ -94,6 +100,23 @@ def test_the_guards_demonstration_shows_what_it_says(case: guarding.Case) -> Non
     assert watched.loss < 1.0
     assert stability(task, case.rate, 1, late) > 1
     assert stability(task, case.benign_rate, 1, late) <= 1
+
+
+@pytest.mark.parametrize(("late", "logs"), [(0, True), (0, False), (1, True)])
+def test_where_nothing_is_late_a_falling_loss_counts_alone(late: int, logs: bool) -> None:
+    """Broken: merged updates would end because norms grow while a model begins to learn; or diverge where no loss is logged, or
+    gradients are late."""
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.1)
+    alone = Alone(optimizer, WATCHED)
+    oversight = Oversight(cast(Framework, alone), cast(Job, alone), Gauge(), None)
+    plan = plan_of_schedules(schedule_of(2, late))
+    for step in range(50):
+        if step in (0, 10):
+            oversight.schedule(plan, step, 0)
+        oversight.see(1.4 ** max(step - 9, 0))
+        if logs:
+            oversight.logged(2 * 0.97**step)
+    assert (oversight.alarm is None) == (logs and not late)
 
 
 def test_steps_alone_of_the_row_retreat_or_are_let_alone(tmp_path: Path) -> None:
