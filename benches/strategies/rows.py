@@ -11,6 +11,7 @@ from benches.row import Row
 from benches.strategies import (
     built,
     exhaustive,
+    few_bits,
     idle_hosts,
     joint,
     noisy,
@@ -90,6 +91,7 @@ ROWS: dict[str, Callable[[], Iterator[Row]]] = {
     "training": training,
     "in-training": searched,
     "idle-hosts": idle_hosts.measured,
+    "few-bits": few_bits.measured,
     "transfer": transfer.measured,
     "switching": switching.measured,
     "joint": joint.measured,

@@ -54,10 +54,11 @@ def chosen(name: str, of: type[T], *, what: str, known: Sequence[str], refuse: R
         raise UsageError(f"{path}: {wanted} is no {what}\nhint: {inherits}, and is defined in this file")
     if not defined:
         raise UsageError(f"{path} defines no {what}\nhint: {inherits}")
-    found = [key for key in defined if wanted in ("", key)]
-    if len(found) != 1:
+    if wanted and wanted not in defined:
+        raise UsageError(f"{path} has no {what} {wanted}\nhint: it has {', '.join(defined)}")
+    if not wanted and len(defined) > 1:
         raise UsageError(f"{path}: which {what}? There are: {', '.join(defined)}\nhint: write {path}:CLASS")
-    return defined[found[0]]
+    return defined[wanted or next(iter(defined))]
 
 
 def look(name: str, *, of: type, what: str, known: Sequence[str], refuse: Refusal) -> None:
@@ -82,7 +83,7 @@ def source(name: str, *, what: str, known: Sequence[str]) -> bytes:
     if not path.endswith(".py"):
         raise UsageError(f"there is no {what} `{name}`\nhint: {', '.join(known)}, or FILE.py[:CLASS]")
     if not Path(path).is_file():
-        raise UsageError(f"there is no {what} file {path}")
+        raise UsageError(f"there is no {what} file {path}\nhint: a path from {Path.cwd()}, or a whole one")
     try:
         return Path(path).read_bytes()
     except OSError as error:
@@ -110,15 +111,15 @@ def _module(path: Path, what: str, refuse: Refusal) -> ModuleType:
     """Run a file as a module."""
     name = f"hocket_{what}_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
+    if spec is None or spec.loader is None or spec.origin is None:
         raise UsageError(f"{path} is no Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
     except Exception as error:
-        file, line = line_of(error, str(path)) or (str(path), None)
-        at = f", line {line}" if line is not None and file == str(path) else ""
+        file, line = line_of(error, spec.origin) or (spec.origin, None)
+        at = f", line {line}" if line is not None and file == spec.origin else ""
         raise refuse(
             f"{path} cannot be loaded{at}: {type(error).__name__}: {error}", file=file, line=line
         ) from error

@@ -9,17 +9,17 @@ from click.testing import CliRunner
 from hocket.artefacts import experience, files
 from hocket.artefacts.cluster import Cluster, Host, Rack
 from hocket.artefacts.experience import Experience, Job, Trial
-from hocket.artefacts.plan import Gathered, Owned, Owner, Plan, Rule
+from hocket.artefacts.plan import AllReduce, Gathered, Owned, Owner, Plan, Rule, Traced
 from hocket.artefacts.plan_check import check
 from hocket.artefacts.profile import Gradient as ProfiledGradient
-from hocket.artefacts.promise import EXACT, ROUNDED
+from hocket.artefacts.promise import EXACT, ROUNDED, Promise
 from hocket.cli.main import hocket
 from hocket.errors import ArtefactError, UsageError
 from hocket.planning.compile import programs, rows
 from hocket.planning.learned import learned
 from hocket.planning.question import SEED, question_of
 from hocket.planning.rows import rows_max
-from hocket.planning.search import candidates, plan
+from hocket.planning.search import built_by, candidates, plan
 from hocket.planning.transfer import brought, nearest, transferred, with_experience
 from tests.planning.planner_inputs import alternating, model
 
@@ -146,6 +146,27 @@ def test_another_model_goes_by_the_route_of_most_bytes():
     variables = [name for bucket in found.buckets for name in bucket.variables]
     assert sorted(variables) == sorted(each.name for each in small.gradients)
     assert all(isinstance(bucket.route, Owned) for bucket in found.buckets)
+
+
+@pytest.mark.parametrize("same", [True, False], ids=["the model", "another model"])
+def test_a_policy_decides_anew_on_other_hosts(same):
+    """Broken: a plan in few bits would be of no use on another cluster, or would round what its policy cannot."""
+    counts = ProfiledGradient(name="counts", shape=(300,), dtype="i64", ready_s=0.0, needed_s=0.0)
+    other = model(5, 1000)
+    to = MODEL if same else msgspec.structs.replace(other, gradients=(*other.gradients, counts))
+    made = built_by("coded,codec=int4,large_bytes=0", ONE_SLOW, MODEL, 4, promise=Promise("lossy"))
+    found = brought(made, None, star([1e9] * 6), 6, to)
+    check(found, to.gradients)
+    assert found.promise == "lossy"
+    for bucket in found.buckets:
+        assert isinstance(bucket.route, AllReduce if "counts" in bucket.variables else Traced)
+        assert bucket.order == tuple(range(6))
+    question = question_of(star([1e9] * 6), to, 6, Promise("lossy"), None)
+    assert question.predicted(found).step_s > 0
+    [used] = transferred(
+        [experienced(ONE_SLOW, made, 1.0)], question.cluster, question, Promise("lossy")
+    ).plans
+    assert used.buckets == found.buckets
 
 
 def experienced(cluster, made, measured_s, profile=MODEL):

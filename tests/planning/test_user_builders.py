@@ -214,7 +214,9 @@ def test_choices_of_policies_differ(tmp_path: Path) -> None:
     assert len({each[0] for each in choices(made).values()}) == 3
 
 
-@pytest.mark.parametrize("policy", ["int8", "top_k", "power_sgd", "two_level", "partial_f16"])
+@pytest.mark.parametrize(
+    "policy", ["int8", "double_squeeze", "top_k", "power_sgd", "two_level", "partial_f16"]
+)
 def test_predicted_bytes_of_policies_are_sent(policy: str) -> None:
     """Broken: a plan with policies would be compared by other traffic than it makes."""
     question = question_of(page.cluster(), page.profile(sparse=False), 4, LOSSY, None)

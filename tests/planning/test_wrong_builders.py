@@ -175,14 +175,19 @@ MISTAKES = {
     "has no build": (
         "class Mine(Builder):\n    chunk: int = 3\n",
         r"it has no `build`\nhint: def build",
-        None,
+        3,
     ),
     "raises": (
         body("def size(name):\n    return {}[name]\nyield job.bucket('fc.weight', size('fc.weight'))"),
         r"it raised KeyError: 'fc\.weight'\nhint: HOCKET_DEBUG=1",
         6,
     ),
-    "exits": (body("import sys\nsys.exit(3)\nyield"), r"it raised SystemExit\nhint: a builder returns", None),
+    "asks for what a job has not": (
+        body("yield job.bucket(job.denses, job.ring)"),
+        r"it raised AttributeError: .*`?denses.*\nhint: it has dense$",
+        5,
+    ),
+    "exits": (body("import sys\nsys.exit(3)\nyield"), r"it raised SystemExit\nhint: a builder returns", 6),
     "keeps something": (
         body("self.last = 3\nyield job.bucket('fc.weight', job.ring)"),
         r"it raised AttributeError: a builder keeps nothing: `last` is set on Mine",
@@ -206,13 +211,13 @@ MISTAKES = {
     "tries what is no setting": (
         "class Mine(Builder):\n    chunk: int = 3\n    tries = {'chunks': [1, 2]}\n" + body("yield")[20:],
         r"`tries` is \{'chunks': \[1, 2\]\}\nhint: lists of values by the names of settings, which are: chunk",
-        None,
+        3,
     ),
     "tries too much": (
         "class Mine(Builder):\n    a: int = 3\n    b: int = 3\n    tries = {'a': range(0)}\n"
         + body("yield")[20:],
         r"`tries` is ",
-        None,
+        3,
     ),
 }
 
@@ -227,9 +232,8 @@ def test_a_mistake_is_an_error_with_its_line(name: str, tmp_path: Path) -> None:
     said = str(caught.value)
     assert said.startswith("builder Mine")
     assert "\nhint: " in said
-    if line is not None:
-        assert (caught.value.file, caught.value.line) == (str(path), line)
-        assert said.startswith(f"builder Mine, {path}:{line}: ")
+    assert (caught.value.file, caught.value.line) == (str(path), line)
+    assert said.startswith(f"builder Mine, {path}:{line}: ")
 
 
 def test_an_endless_builder_is_stopped_where_it_is(
@@ -253,24 +257,27 @@ def test_an_endless_builder_is_stopped_where_it_is(
 @pytest.mark.parametrize(
     ("asked", "wanted"),
     [
-        ("nowhere.py:Mine", "there is no builder file .*nowhere.py"),
-        ("mine.py:Yours", "which builder\\? There are: Mine, Other"),
+        ("nowhere.py:Mine", "there is no builder file .*nowhere.py\nhint: a path from /"),
+        ("mine.py:Yours", "mine.py has no builder Yours\nhint: it has Mine, Other"),
         ("mine.py", "which builder\\? There are: Mine, Other\nhint: write .*mine.py:CLASS"),
         ("mine.py:NoBuilder", "NoBuilder is no builder\nhint: a class that inherits from hocket.Builder"),
         ("mine.py:AllReduce", "AllReduce is no builder"),
         (
             "mine.py:Mine,chonk=3",
-            "builder Mine has no setting `chonk`\nhint: its settings are size, chunk, how",
+            "builder Mine, .*mine.py:5, has no setting `chonk`\nhint: its settings are size, chunk, how",
         ),
         (
             "mine.py:Mine,chunk=many",
-            "builder Mine with chunk=many.*: Expected `int`, got `str`: setting `chunk`",
+            "builder Mine, .*mine.py:5, with chunk=many.*: Expected `int`, got `str`: setting `chunk`\nhint: the annotated",
         ),
         ("mine.py:Mine,chunk=0", "Expected `int` >= 1: setting `chunk`"),
         ("mine.py:Mine,how=tree", "Invalid enum value 'tree': setting `how`"),
         ("mine.py:Mine,chunk", "`chunk` is no setting\nhint: .*mine.py:Mine,SETTING=VALUE"),
-        ("mine.py:Mine,", "builder Mine with no settings: .*missing required field `size`"),
-        ("mine.py:Other,chunk=3", "builder Other has no setting `chunk`\nhint: it has no settings"),
+        ("mine.py:Mine,", "builder Mine, .*mine.py:5, with no settings: .*missing required field `size`"),
+        (
+            "mine.py:Other,chunk=3",
+            "builder Other, .*mine.py:9, has no setting `chunk`\nhint: it has no settings; a field",
+        ),
         ("all-reduce,chunks=3", "builder all-reduce has no setting `chunks`\nhint: its settings are chunk"),
         ("chunked", "there is no builder `chunked`\nhint: ps, ps-load-balancing, .* or FILE.py"),
     ],
@@ -308,6 +315,26 @@ def test_a_file_that_fails_is_named_with_its_line(text: str, wanted: str, line: 
     with pytest.raises(BuilderError, match=wanted) as caught:
         asked_for(f"{path}:Mine")
     assert (caught.value.file, caught.value.line) == (str(path), line)
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (body("yield job.bucket(random.Random(1).choice([]), job.ring)"), 5),
+        ("class Other(Builder):\n    pass\nrandom.Random(1).choice([])\n", 5),
+    ],
+)
+def test_lines_of_a_file_that_is_named_from_here_are_found(
+    text: str, line: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Broken: a mistake in a call of another module would be shown in that module, of which the user has written nothing."""
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text(HEAD + text)
+    with pytest.raises(BuilderError) as caught:
+        built(question_of(STAR, profile(), 4, EXACT, None), [asked_for("./mine.py:Mine")])
+    assert caught.value.line == line
+    assert caught.value.file is not None
+    assert Path(caught.value.file).samefile("mine.py")
 
 
 def test_a_file_without_builders_says_what_one_is(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from hocket import testing
-from hocket.policies import READY_MADE, Int4, Int8, PartialF16, PowerSGD, SparseInt2, TopK
+from hocket.policies import READY_MADE, DoubleSqueeze, Int4, Int8, PartialF16, PowerSGD, SparseInt2, TopK
 from hocket.policy.topology import Topology
 from hocket.reference.kernels import KERNELS
 
@@ -19,6 +19,7 @@ MOST_LINES = {
     "top_k": 25,
     "int8": 25,
     "int4": 25,
+    "double_squeeze": 40,
     "sparse_int2": 30,
     "power_sgd": 40,
 }
@@ -97,7 +98,8 @@ def test_partial_f16_is_more_exact_than_f16_everywhere():
 
 
 @pytest.mark.parametrize(
-    ("policy", "steps"), [(TopK, 150), (Int8, 20), (Int4, 40), (SparseInt2, 150), (PowerSGD, 150)]
+    ("policy", "steps"),
+    [(TopK, 150), (Int8, 20), (Int4, 40), (DoubleSqueeze, 20), (SparseInt2, 150), (PowerSGD, 150)],
 )
 def test_error_feedback_loses_nothing(policy, steps):
     """What is left out of one step must come with a later one: the sum over steps approaches the sum of means."""
@@ -112,6 +114,7 @@ def test_error_feedback_loses_nothing(policy, steps):
         gradients=[gradient] * steps,
         agreed={
             TopK: {"share": 0.05},
+            DoubleSqueeze: {"bits": 4},
             SparseInt2: {"chunk": 64, "count": 4, "decay": 1.0},
         }.get(policy),
     )

@@ -181,7 +181,7 @@ def test_verify_command_refuses(tmp_path):
     for arguments, said in (
         (["nothing"], "there is no policy `nothing`"),
         ([str(tmp_path / "none.py")], "there is no policy file"),
-        ([f"{wrong}:Other"], "which policy? There are: Wrong"),
+        ([f"{wrong}:Other"], "has no policy Other\nhint: it has Wrong"),
         ([str(none)], f"{none} defines no policy"),
         (["two_level", "--world", "2", "--racks", "3"], "2 ranks in 3 racks"),
         (["two_level", "--after", "bogus"], "has no stage `bogus`"),

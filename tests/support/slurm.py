@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -40,7 +40,7 @@ ReturnToService=2
 KillWait=5
 SlurmdTimeout=5
 MpiDefault=none
-NodeName=n[0-{last}] NodeHostname={host} NodeAddr=127.0.0.1 Port=[{first_port}-{last_port}] CPUs=1
+NodeName={names} NodeHostname={host} NodeAddr=127.0.0.1 Port=[{first_port}-{last_port}] CPUs=1
 PartitionName=all Nodes=ALL Default=YES State=UP
 """
 
@@ -56,9 +56,10 @@ def missing() -> str | None:
 class Slurm:
     """Close it: its daemons end, with all jobs."""
 
-    def __init__(self, folder: Path, nodes: int) -> None:
+    def __init__(self, folder: Path, nodes: Sequence[str]) -> None:
+        """`nodes`: their names, which jobs take for names of hosts."""
         self.folder = folder
-        first_port = _free_ports(nodes + 1)
+        first_port = _free_ports(len(nodes) + 1)
         host = socket.gethostname()
         for each in ("munge", "state"):
             (folder / each).mkdir(parents=True, mode=0o755)
@@ -71,9 +72,9 @@ class Slurm:
                 host=host,
                 port=first_port,
                 folder=folder,
-                last=nodes - 1,
+                names=",".join(nodes),
                 first_port=first_port + 1,
-                last_port=first_port + nodes,
+                last_port=first_port + len(nodes),
             )
         )
         self.environment = {"SLURM_CONF": str(file), "PATH": PATH}
@@ -89,9 +90,9 @@ class Slurm:
         self._start("munged", "munged", "--foreground", "--force", *munge)
         self._until((folder / "munge" / "socket").exists)
         self._start("slurmctld", "slurmctld", "-D", "-i")
-        for node in range(nodes):
-            self._start(f"n{node}", "slurmd", "-D", "-N", f"n{node}")
-        self._until(lambda: self.told("sinfo", "-h", "-t", "idle", "-o", "%D").strip() == str(nodes))
+        for node in nodes:
+            self._start(node, "slurmd", "-D", "-N", node)
+        self._until(lambda: self.told("sinfo", "-h", "-t", "idle", "-o", "%D").strip() == str(len(nodes)))
 
     def told(self, *command: str, environment: Mapping[str, str] = os.environ) -> str:
         """Output of one of SLURM's commands, in that environment; empty if it fails."""

@@ -6,7 +6,10 @@ from pathlib import Path
 import pytest
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "system-packages"
-CHECKS = "g++ ninja-build fping libfabric-bin libfabric-dev slurmctld slurmd slurm-client munge prometheus python3-simgrid"
+CHECKS = (
+    "g++ ninja-build fping libfabric-bin libfabric-dev slurmctld slurmd slurm-client munge prometheus dropbear-bin openssh-client"
+    " python3-simgrid"
+)
 
 
 @pytest.fixture
@@ -70,7 +73,8 @@ def test_what_a_distribution_lacks_does_not_keep_the_rest_out(machine):
 
 def test_nothing_is_asked_for_where_all_is_there(machine):
     """Each set-up would bring the lists of packages up to date."""
-    names = "ip tc unshare nsenter setpriv cc c++ ninja fping fi_info slurmctld slurmd munged prometheus promtool python3"
+    names = "ip tc unshare nsenter setpriv cc c++ ninja fping fi_info slurmctld slurmd munged prometheus promtool dropbear ssh"
+    names += " python3"
     there = dict.fromkeys(names.split(), "exit 0")
     done, calls = machine(id="echo 0", apt_get="echo $@ >> calls", **there)
     assert (done.returncode, calls, done.stderr) == (0, [], "")

@@ -19,7 +19,7 @@ pytest.importorskip("torch")
 from tests.torch.test_coordinator import SECRET, Coordinated  # needs torch
 from tests.torch.trainings import SCRIPT
 
-NODES = 4
+NODES = "n0", "n1", "n2", "n3"
 RANKS = 3
 
 pytestmark = pytest.mark.skipif(missing() is not None, reason=str(missing()))

@@ -37,14 +37,14 @@ from hocket.planning import delays, shares, transfer, ways
 from hocket.planning import search as planner
 from hocket.planning.admission import closest
 from hocket.planning.asked import asked_for, is_builder
-from hocket.planning.builders import BUILDERS
+from hocket.planning.builders import NAMED
 from hocket.planning.search import Considered, Option
 from hocket.planning.seconds import cost
 from hocket.planning.updating import by_owners
 from hocket.planning.walk import Rule
 from hocket.refusals import HELPERS, MEANS, TURNS, refused
 from hocket.settings import Guard, Settings
-from hocket.tools.simulation import late, shortlist
+from hocket.tools.simulation import coded, idle, late, shortlist
 
 
 @click.command("plan")
@@ -57,7 +57,7 @@ from hocket.tools.simulation import late, shortlist
     "--builder",
     metavar="BUILDER",
     help="Take the plan of this builder instead of the fastest: FILE.py[:CLASS], a class of yours; "
-    f"{', '.join(BUILDERS)}; each with settings, such as all-reduce,chunk=64; bound-shares or greedy; or an algorithm for all "
+    f"{', '.join(NAMED)}; each with settings, such as all-reduce,chunk=64; bound-shares or greedy; or an algorithm for all "
     "buckets, such as ring.",
 )
 @click.option(
@@ -166,12 +166,13 @@ def command(
     if learning is not None:
         profile = msgspec.structs.replace(profile, learning=learning)
     slots = sum(host.slots for host in cluster.hosts)
+    tuning = None if tuning_path is None else files.read(tuning_path, Tuning)
     considered = planner.considered(
         cluster,
         profile,
         (world or (profile.world if profile_path else slots - helpers)) + helpers,
         promise=promise or EXACT,
-        tuning=None if tuning_path is None else files.read(tuning_path, Tuning),
+        tuning=tuning,
         helpers=helpers,
         builders=[builder] if builder is not None and own else [],
     )
@@ -193,23 +194,14 @@ def command(
         plan = considered.rescored(by_owners(plan))
         unused += _without_owners(plan)
     elif profile_path is not None:
-        plan = ways.chosen(plan, considered.question.graph, profile)
-        plan = delays.scheduled(
-            plan,
-            considered.question.graph,
-            profile,
-            promise or EXACT,
-            rate,
-            guard=guard or Settings.from_environment().guard,
-            simulated_s=shortlist.alone_on(cluster, ranks, profile),
-        )
+        plan = _scheduled(plan, considered, cluster, rate, guard)
+        if given is None and (builder is None or improve):
+            plan = idle.shown(coded.chosen(plan, considered, cluster), considered, cluster, tuning)
     options = [] if explain is None else considered.options(plan, explain)
     if output:
         files.write(output, plan)
     written = (f"Plan written to {output}",) if output else ()
-    shown = [_table(plan), *_checks(plan)]
-    if explain is not None:
-        shown.append(_options(explain, options))
+    shown = [_table(plan), *_checks(plan), *([] if explain is None else [_options(explain, options)])]
     result = plan if explain is None else {"plan": plan, "options": options}
     elastic = tuple(filter(None, [cost(plan, considered.question.graph.hosts)]))
     unused = (*_shares(considered.best, profile), *elastic, *unused)
@@ -223,6 +215,22 @@ def _fastest(
     with tasks_at(ray_address) as tasks:
         plan = shortlist.chosen(considered, cluster, profile, tasks)
     return plan if owners else late.chosen(plan, considered, cluster, profile)
+
+
+def _scheduled(
+    plan: Plan, considered: Considered, cluster: Cluster, rate: Rule | None, guard: Guard | None
+) -> Plan:
+    """Return the plan on the cards that suit it, with the schedule that suits it."""
+    question = considered.question
+    return delays.scheduled(
+        ways.chosen(plan, question.graph, question.profile),
+        question.graph,
+        question.profile,
+        question.promise,
+        rate,
+        guard=guard or Settings.from_environment().guard,
+        simulated_s=shortlist.alone_on(cluster, len(question.graph.hosts), question.profile),
+    )
 
 
 def _shares(plan: Plan, profile: Profile) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ is asked twice, since it must make the same plan each time.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from difflib import get_close_matches
 from itertools import islice
 
 import msgspec
@@ -123,7 +124,7 @@ def _buckets(builder: Builder, job: Job, asked: Asked) -> list[Bucket]:
     """Run a builder. BuilderError, with the line: it fails, or returns something else."""
     hint = "yield buckets that `job.bucket` makes, or return a list of them"
     if type(builder).build is Builder.build:
-        raise asked.refusal("it has no `build`", "def build(self, job): …", _defined(builder))
+        raise asked.refusal("it has no `build`", "def build(self, job): …")
     try:
         given = builder.build(job)
         if not isinstance(given, Iterable):
@@ -132,19 +133,25 @@ def _buckets(builder: Builder, job: Job, asked: Asked) -> list[Bucket]:
     except BuilderError:
         raise
     except Exception as error:
-        at = line_of(error, asked.file or "")
+        at = line_of(error, asked.file or "") if asked.of_user else None
         if isinstance(error, Error):
             what, _, advice = str(error).partition("\nhint: ")
             raise asked.refusal(what, advice or "see docs/strategies.md", at) from error
-        raise asked.refusal(
-            f"it raised {type(error).__name__}: {error}", "HOCKET_DEBUG=1 shows the traceback", at
-        ) from error
+        raise asked.refusal(f"it raised {type(error).__name__}: {error}", _advice(error), at) from error
     for each in found:
         if not isinstance(each, Bucket) or job.line(each) is None:
             raise asked.refusal(f"it yields {each!r:.60}, no bucket of this job", hint, _defined(builder))
     if not found and job.dense:
         raise asked.refusal("it yields no bucket", hint, _defined(builder))
     return found
+
+
+def _advice(error: Exception) -> str:
+    """Return the names that an object has instead of one that it lacks, else how to see more."""
+    near: list[str] = []
+    if isinstance(error, AttributeError):
+        near = get_close_matches(error.name or "", [each for each in dir(error.obj) if each[0] != "_"])
+    return f"it has {', '.join(near)}" if near else "HOCKET_DEBUG=1 shows the traceback"
 
 
 def _check_whole(buckets: Sequence[Bucket], job: Job, asked: Asked, builder: Builder) -> None:

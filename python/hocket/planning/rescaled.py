@@ -25,6 +25,7 @@ from hocket.artefacts.plan import (
     Owner,
     Plan,
     Route,
+    Traced,
 )
 from hocket.errors import UsageError
 from hocket.planning import rows
@@ -167,6 +168,9 @@ def _route(bucket: Bucket, order: tuple[int, ...], old: _Place, new: _Place) -> 
         return _owned(bucket, route, order, new)
     if isinstance(route, Gathered):
         return msgspec.structs.replace(route, rows=rows.most(bucket, old.world, new.world))
+    if isinstance(route, Traced):
+        # A policy looks at the ranks and at the network where it is traced.
+        return route
     if not isinstance(route, AllReduce):
         raise UsageError(f"a bucket of the plan is `{name(route)}`: nobody knows that of {new.world}\n{HINT}")
     if route.algorithm == "parameter_server" and route.sizes[0] > new.world:

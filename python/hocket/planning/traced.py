@@ -20,6 +20,7 @@ from hocket.artefacts.plan import Bucket, Plan, Traced
 from hocket.errors import UsageError
 from hocket.planning.buckets import sizes_of
 from hocket.planning.placed import WHOLE_BYTES
+from hocket.policies import READY_MADE
 from hocket.policies.load import load
 from hocket.policy import trace
 from hocket.policy.bucketing import Bucket as PolicyBucket
@@ -85,6 +86,12 @@ def policy_of(route: Traced, given: Policy | None = None) -> Policy:
 def marked(bucket: Bucket, known: Mapping[str, gradient.Gradient]) -> Marked:
     """Describe a bucket with a policy. `known`: gradients by name, in the order of the model; others are flat."""
     assert isinstance(bucket.route, Traced)  # noqa: S101  # for the type checker: callers have looked
+    parameters = tuple(sorted(bucket.route.parameters.items()))
+    kind = READY_MADE.get(bucket.route.policy)
+    if kind is not None and trace.is_plain(kind()):
+        # It sees no gradients, and a bucket's length and type alone: buckets that are as long share a program.
+        one = Gradient("", (bucket.elements,), bucket.dtype, 0, 0)
+        return Marked(bucket.route.policy, parameters, PolicyBucket((one,), 0))
     last = max(len(known), len(bucket.parts)) - 1
     order = {name: at for at, name in enumerate(known)}
     shapes = {name: each.shape for name, each in known.items()}
@@ -93,7 +100,6 @@ def marked(bucket: Bucket, known: Mapping[str, gradient.Gradient]) -> Marked:
         whole = name in known and size == known[name].elements
         place = order.get(name, at)
         parts.append(Gradient(name, shapes[name] if whole else (size,), bucket.dtype, last - place, place))
-    parameters = tuple(sorted(bucket.route.parameters.items()))
     return Marked(bucket.route.policy, parameters, PolicyBucket(tuple(parts), bucket.priority))
 
 
@@ -110,20 +116,24 @@ def traffic(
 @lru_cache(maxsize=PROGRAMS_MAX)
 def counted(each: Marked, topology: Topology) -> Counted:
     """Count; see `traffic`."""
-    policy, context = _context(each, topology)
-    programs = trace.Programs(policy, context)
-    traced = programs.trace(each.bucket)
-    programs.compiled(traced)
+    context, traced, _ = _traced(each, topology)
     uncut = traced.program.compiled(PassOptions(chunk_bytes=WHOLE_BYTES))
     size = each.bucket.elements * ITEM_BYTES[each.bucket.dtype]
     return _counted(uncut, size, context.number("chunk_bytes"))
 
 
-@lru_cache(maxsize=PROGRAMS_MAX)
 def program(each: Marked, topology: Topology) -> Program:
     """The bucket's program as ranks run it, verified."""
+    return _traced(each, topology)[2].program
+
+
+@lru_cache(maxsize=PROGRAMS_MAX)
+def _traced(each: Marked, topology: Topology) -> tuple[trace.TraceContext, trace.Trace, trace.Traced]:
+    """Return the context, the ops that handlers recorded, and what ranks run, verified."""
     policy, context = _context(each, topology)
-    return trace.bucket_program(policy, each.bucket, context).program
+    programs = trace.Programs(policy, context)
+    recorded = programs.trace(each.bucket)
+    return context, recorded, programs.compiled(recorded)
 
 
 @lru_cache(maxsize=8)

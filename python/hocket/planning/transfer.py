@@ -20,7 +20,7 @@ from hocket.artefacts.experience import Experience, Job
 from hocket.artefacts.gradient import Gradient
 from hocket.artefacts.needs import needs_of, unkept
 from hocket.artefacts.network import Network
-from hocket.artefacts.plan import AllReduce, Bucket, Evidence, Gathered, Owned, Plan
+from hocket.artefacts.plan import AllReduce, Bucket, Evidence, Gathered, Owned, Plan, Traced
 from hocket.artefacts.profile import Gradient as ProfiledGradient
 from hocket.artefacts.profile import Profile
 from hocket.artefacts.promise import Promise
@@ -120,12 +120,14 @@ def brought(plan: Plan, made_for: Cluster | None, cluster: Cluster, world: int, 
 
 def _of_model(plan: Plan, profile: Profile) -> Plan:
     """Put all gradients of a model on the route of most of the plan's bytes, in buckets of its usual size. The model decides which
-    gradients travel as rows, not the plan: if the plan has only rows, its dense gradients use a ring."""
+    gradients travel as rows, not the plan: if the plan has only rows, its dense gradients use a ring, and so do those of
+    element types that its policies have not met."""
     carried: dict[bytes, float] = {}
     templates: dict[bytes, Bucket] = {}
     reduced = [each for each in plan.buckets if not isinstance(each.route, Gathered)]
     ring = AllReduce(algorithm="ring")
     plain = reduced or [msgspec.structs.replace(each, route=ring) for each in plan.buckets]
+    met = {each.dtype for each in plain if isinstance(each.route, Traced)}
     for each in plain:
         template = msgspec.structs.replace(each, parts=(), elements=0, dtype="", priority=0)
         key = msgspec.json.encode(template)
@@ -134,8 +136,11 @@ def _of_model(plan: Plan, profile: Profile) -> Plan:
     template = templates[max(carried, key=lambda key: carried[key])]
     size_bytes = max(each.elements * ITEM_BYTES[each.dtype] for each in plain)
     gradients = [Gradient(each.name, each.shape, each.dtype) for each in reversed(profile.gradients)]
+    other = msgspec.structs.replace(template, route=ring) if isinstance(template.route, Traced) else template
     buckets = tuple(
-        bucket_of([(each, 0, each.elements) for each in own], template, priority)
+        bucket_of(
+            [(each, 0, each.elements) for each in own], template if own[0].dtype in met else other, priority
+        )
         for priority, own in enumerate(bucketed(gradients, size_bytes))
     )
     return msgspec.structs.replace(plan, buckets=buckets)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from hocket.planning.asked import Asked
-from hocket.user_classes import HOCKET
+from hocket.user_classes import HOCKET, line_of
 
 T = TypeVar("T")
 
@@ -65,7 +65,8 @@ def within(limit_s: float, work: Callable[[], T], asked: Asked) -> T:
     if failed:
         if isinstance(failed[0], Exception | KeyboardInterrupt):
             raise failed[0]
-        raise asked.refusal(f"it raised {type(failed[0]).__name__}", "a builder returns") from failed[0]
+        at = line_of(failed[0], asked.file or "")
+        raise asked.refusal(f"it raised {type(failed[0]).__name__}", "a builder returns", at) from failed[0]
     return found[0]
 
 

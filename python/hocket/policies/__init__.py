@@ -1,6 +1,7 @@
 """Ready-made policies, one per file; each is a worked example. Copy one and change it."""
 
 from hocket.policies.adaptive_fusion import AdaptiveFusion
+from hocket.policies.double_squeeze import DoubleSqueeze
 from hocket.policies.int4 import Int4
 from hocket.policies.int8 import Int8
 from hocket.policies.partial_f16 import PartialF16
@@ -20,6 +21,7 @@ READY_MADE: dict[str, type[Policy]] = {
     "top_k": TopK,
     "int8": Int8,
     "int4": Int4,
+    "double_squeeze": DoubleSqueeze,
     "sparse_int2": SparseInt2,
     "power_sgd": PowerSGD,
 }
@@ -28,6 +30,7 @@ READY_MADE: dict[str, type[Policy]] = {
 __all__ = [
     "READY_MADE",
     "AdaptiveFusion",
+    "DoubleSqueeze",
     "Int4",
     "Int8",
     "PartialF16",

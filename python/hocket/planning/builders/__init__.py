@@ -1,12 +1,13 @@
 """Ready-made builders, one per file; each is a worked example. Copy one and change it.
 
-They are AutoDist's strategies, under their names there (Zhang et al. 2020; Parallax: Kim et al. 2019). A variable in shards on
+Most are AutoDist's strategies, under their names there (Zhang et al. 2020; Parallax: Kim et al. 2019). A variable in shards on
 several hosts is one bucket whose owners have as many shares: the same bytes between the same ranks. Open choices are made as Hocket
 makes them without a search: ranks as listed, rings between hosts, sparse gradients as rows.
 """
 
 from hocket.planning.builder import Builder
 from hocket.planning.builders.all_reduce import AllReduceGroups
+from hocket.planning.builders.coded import Coded
 from hocket.planning.builders.parallax import Parallax
 from hocket.planning.builders.partitioned_all_reduce import PartitionedAllReduce
 from hocket.planning.builders.partitioned_ps import PartitionedPS
@@ -25,4 +26,7 @@ BUILDERS: dict[str, type[Builder]] = {
     "random-axis-all-reduce": RandomAxisAllReduce,
     "parallax": Parallax,
 }
-"""Builders by the names for `--builder`."""
+"""AutoDist's builders by the names for `--builder`: their plans keep every promise."""
+
+NAMED: dict[str, type[Builder]] = {**BUILDERS, "coded": Coded}
+"""All builders by the names for `--builder`."""
