@@ -48,16 +48,22 @@ class Bucket:
 
 
 class Guard:
-    """Guard of copies, as a job has it. `retreats`: iterations after which it chose another schedule.
+    """Guard of copies, as a job has it.
 
     Args:
         safer: schedules to which it retreats, before an exchange after each step.
         logs: it knows the copies' losses.
+        acts: it retreats; else, it only notes what copies report.
+
+    Attributes:
+        retreats: iterations after which it chose another schedule.
+        exchanges: steps alone and reports of each exchange, by copy.
     """
 
-    def __init__(self, safer: Sequence[Schedule], *, logs: bool) -> None:
+    def __init__(self, safer: Sequence[Schedule], *, logs: bool, acts: bool = True) -> None:
         self.retreats: list[int] = []
-        self._safer, self._logs = safer, logs
+        self.exchanges: list[tuple[int, dict[int, Report]]] = []
+        self._safer, self._logs, self._acts = safer, logs, acts
         self._judge = Judge()
         self._losses: list[Losses] = []
         self._paces: list[float] = []
@@ -82,11 +88,12 @@ class Guard:
             own = [each for turn in turns for each in turn.own[number].views]
             along, step = _along(own, self._last)
             rate = copy.optimizer.param_groups[0]["lr"]
-            losses = self._losses[number].report()
+            losses = self._losses[number].report(turns[0].iterations)
             reports[number] = Report(_length(own), along, step, paces[number], rate, *losses)
         each_own = [[view for turn in turns for view in turn.own[number].views] for number in reports]
         self._last = [sum(each[1:], each[0]) / len(each) for each in zip(*each_own, strict=True)]
-        if every(schedule) == 1:
+        self.exchanges.append((turns[0].iterations, reports))
+        if every(schedule) == 1 or not self._acts:
             return None
         verdict = self._judge.see(0, turns[0].iterations, reports)
         if verdict is None:
@@ -99,7 +106,7 @@ class Guard:
 
 
 class Apart:
-    """Copies of a model that step alone by a schedule, one for each rank."""
+    """Copies of a model that step alone by a schedule, one for each rank. `exchanges`: their number so far."""
 
     def __init__(self, copies: Sequence[Copy], schedule: Schedule, guard: Guard | None = None) -> None:
         """Begin. `guard`: it judges exchanges. UsageError: the schedule is another one, or of exchanges that the guard of a job
@@ -115,7 +122,7 @@ class Apart:
         for anchor in self._anchors:
             anchor.begin(schedule.outer)
         self._buckets = [Bucket() for _ in copies[0].buckets]
-        self._made = 0
+        self._made = self.exchanges = 0
 
     def learn(self, *losses: torch.Tensor) -> None:
         """Run one iteration: backward and step of each copy, and an exchange if one is due."""
@@ -174,6 +181,7 @@ class Apart:
         }
         if not due:
             return
+        self.exchanges += 1
         lacks = range(any(bucket.open or bucket.under_way for bucket in self._buckets))
         for number, anchor in enumerate(self._anchors):
             anchor.arrive([self._arrival(number, at, turn) for at, turn in due.items()], lacks=lacks)

@@ -3,13 +3,17 @@
 Each task is learned in step, 100 steps alone without a guard, and the same with it. Four ranks, each with a model of its own, are
 copies in one process with the arithmetic of sessions (`alone.py`). Data is unlike in the tasks that are to retreat: each rank has a
 quarter of the directions of a quadratic, or the digits of a quarter of each batch, in the order of their labels.
+
+Time is counted in steps' computation, of which an exchange takes three: where it takes more, the planner chooses more than 100.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -17,22 +21,29 @@ import torch
 
 from benches.delays import tasks
 from benches.delays.alone import Apart, Guard
+from benches.delays.kept import NOTHING, Kept
+from benches.delays.study import TARGET_AT
 from benches.delays.tasks import BATCH, WORKERS, Batch, Task
 from benches.delays.working import Copy
 from benches.row import Row
 from hocket.artefacts.local import Local, shortened
+from hocket.tools.report.quantity import TIMES
+from hocket.training.guard import drift
 
 SEEDS = (1, 2, 3)
+UNGUARDED_SEEDS = SEEDS[:1]
+"""Seed of trainings that only show what the guard is for."""
 
 ALONE = 100
 
-EVALUATED, LAST = 50, 4
+EVALUATED, LAST = 10, 20
 """Iterations between evaluations, and number of the last ones whose mean is the end."""
 
-EXCHANGES, ENDS_WITHIN, FALSE = 2.0, 1.0, 1.0
-"""Targets: exchanges until a retreat, per cent by which the end is worse, and retreats of 20 benign runs."""
+EXCHANGE = 3.0
+"""Time of an exchange, in steps' computation."""
 
-BENIGN = 20
+EXCHANGES, ENDS_WITHIN, TIME_WITHIN = 2.0, 1.0, 1.01
+"""Targets: exchanges until a retreat, per cent by which the end is worse, and the time to a loss over that in step."""
 
 Make = Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer]
 
@@ -101,43 +112,56 @@ CASES = (
     Case("AdamW", unlike(tasks.digits_cnn), adamw(0.002), 1000, Local(every=ALONE), error=True),
 )
 
-BENIGN_CASES = (
-    Case("momentum", tasks.digits_cnn, sgd(0.05, 0.9), 400, Local(every=20)),
-    Case("AdamW", tasks.digits_cnn, adamw(0.002), 400, Local(every=30, rate=0.7, momentum=0.5)),
-    Case("momentum", tasks.digits_resnet, sgd(0.05, 0.9), 300, Local(every=10)),
-    Case("AdamW", tasks.bytes_transformer, adamw(0.002), 200, Local(every=20)),
-)
-
 
 @dataclass(frozen=True)
 class Run:
-    """Result of a run: loss and error at the end, and iterations until the first retreat, None without one."""
+    """Result of a run: iterations until the first retreat, infinite without one; and at each evaluation loss, error, and exchanges
+    so far. What is not finite is infinite, as is the error of a task without one."""
 
-    loss: float
-    error: float
-    retreated: int | None
+    retreated: float
+    losses: tuple[float, ...]
+    errors: tuple[float, ...]
+    exchanges: tuple[float, ...]
+
+    @property
+    def numbers(self) -> tuple[float, ...]:
+        return (self.retreated, *self.losses, *self.errors, *self.exchanges)
+
+    @classmethod
+    def of(cls, numbers: tuple[float, ...]) -> Run:
+        """Make a run of its `numbers`."""
+        retreated, *rest = numbers
+        count = len(rest) // 3
+        return cls(retreated, *(tuple(rest[at * count : (at + 1) * count]) for at in range(3)))
+
+    def end(self, case: Case) -> float:
+        """Return the mean error of the last evaluations, or loss, by which ends are compared."""
+        return fmean((self.errors if case.error else self.losses)[-LAST:])
 
 
-def rows() -> Iterator[Row]:
-    """Each case, then benign runs."""
+def rows(kept: Kept = NOTHING) -> Iterator[Row]:
+    """Each case."""
     for case in CASES:
-        yield from _rows(case)
-    for logs in (True, False):
-        found = [
-            learned(BENIGN_CASES[at % len(BENIGN_CASES)], seed=at, guarded=True, logs=logs)
-            for at in range(BENIGN)
-        ]
-        yield Row(
-            name="guard",
-            what=f"alone: retreats in {BENIGN} runs that learn well, {_logged(logs)}",
-            value=float(sum(run.retreated is not None for run in found)),
-            target=FALSE,
-        )
+        yield from _rows(case, kept)
 
 
-def learned(case: Case, *, seed: int, guarded: bool, logs: bool = True, most: int = ALONE) -> Run:
-    """Train. `most`: steps alone at most; `guarded`: by a guard, which knows losses if `logs`."""
-    task, local = case.task(), shortened(case.local, most)
+def together(case: Case, *, seed: int) -> Run:
+    """Train in step: one model learns with the batches of all ranks."""
+    task = case.task()
+    model = task.started(seed)
+    optimizer, found = case.make(list(model.parameters())), []
+    for at, batch in enumerate(itertools.islice(task.batches(seed), case.iterations), 1):
+        optimizer.zero_grad()
+        batch(model).backward()
+        optimizer.step()
+        if at % EVALUATED == 0:
+            found.append((*_quality(task, model), float(at)))
+    return Run(math.inf, *map(tuple, zip(*found, strict=True)))
+
+
+def learned(case: Case, *, seed: int, guarded: bool, logs: bool = True) -> Run:
+    """Train alone. `guarded`: by a guard, which knows losses if `logs`."""
+    task, local = case.task(), case.local
     models = [task.started(seed) for _ in range(WORKERS)]
     copies = [Copy(each, case.make(list(each.parameters())), [list(each.parameters())]) for each in models]
     safer = [shortened(local, local.every >> each) for each in range(1, local.every.bit_length() - 1)]
@@ -147,51 +171,94 @@ def learned(case: Case, *, seed: int, guarded: bool, logs: bool = True, most: in
     for at, batch in enumerate(itertools.islice(task.batches(seed), case.iterations), 1):
         losses = [own(model) for own, model in zip(batch.shares(WORKERS), models, strict=True)]
         if not guarded and not all(math.isfinite(float(each.detach())) for each in losses):
-            return Run(math.inf, 1.0, None)
+            break
         apart.learn(*losses)
         if at % EVALUATED == 0:
             apart.load_into(seen)
-            found.append((task.loss(seen), math.nan if task.error is None else task.error(seen)))
-    loss, error = (fmean(each) for each in zip(*found[-LAST:], strict=True))
+            found.append((*_quality(task, seen), float(apart.exchanges)))
+    lacks = case.iterations // EVALUATED - len(found)
+    found += [(math.inf, 1.0 if case.error else math.inf, math.inf)] * lacks
     retreats = [] if guard is None else guard.retreats
-    return Run(loss, error, retreats[0] if retreats else None)
+    return Run(retreats[0] if retreats else math.inf, *map(tuple, zip(*found, strict=True)))
 
 
-def _rows(case: Case) -> Iterator[Row]:
+def _quality(task: Task, model: torch.nn.Module) -> tuple[float, float]:
+    return task.loss(model), math.inf if task.error is None else task.error(model)
+
+
+def time_to(loss: float, runs: Sequence[Run]) -> float:
+    """Return the time after which the mean loss of all seeds is at this one; infinite if it never is.
+
+    >>> one = Run(math.inf, (2.0, 1.0), (0.0, 0.0), (1.0, 2.0))
+    >>> time_to(1.0, [one]), time_to(0.5, [one])
+    (26.0, inf)
+    """
+    means = [fmean(each) for each in zip(*(run.losses for run in runs), strict=True)]
+    exchanges = [fmean(each) for each in zip(*(run.exchanges for run in runs), strict=True)]
+    times = (EVALUATED * at + EXCHANGE * made for at, made in enumerate(exchanges, 1))
+    return next((time for time, mean in zip(times, means, strict=True) if mean <= loss), math.inf)
+
+
+def _rows(case: Case, kept: Kept) -> Iterator[Row]:
     where = f"alone: {case.task().name}, {case.name}, {case.local.every} steps"
-    together = [learned(case, seed=seed, guarded=False, most=1) for seed in SEEDS]
-    unguarded = [learned(case, seed=seed, guarded=False) for seed in SEEDS]
+
+    def kept_run(way: str, seed: int, learned_so: Callable[..., Run]) -> Run:
+        key = f"{where}, seed {seed}, {way}: {case.iterations} iterations"
+        by = (sys.modules[__name__], *((drift,) if way.startswith("guarded") else ()))
+        return Run.of(kept.curve(key, lambda: learned_so(case, seed=seed).numbers, by))
+
+    def guarded(logs: bool) -> list[Run]:
+        so = functools.partial(learned, guarded=True, logs=logs)
+        return [kept_run(f"guarded, {_logged(logs)}", seed, so) for seed in SEEDS]
+
+    base = [kept_run("in step", seed, together) for seed in SEEDS]
+    unguarded = [
+        kept_run("no guard", seed, functools.partial(learned, guarded=False)) for seed in UNGUARDED_SEEDS
+    ]
+    target = fmean(run.losses[int(TARGET_AT * len(run.losses)) - 1] for run in base)
+    whole = time_to(target, base)
     worse = "wrong samples" if case.error else "loss"
     yield Row(
         name="guard",
         what=f"{where}: {worse} at the end without a guard, above those in step",
-        value=_above(case, unguarded, together),
+        value=_above(case, unguarded, base[: len(unguarded)]),
         unit="%",
     )
+    yield Row(
+        name="guard",
+        what=f"{where}: time to a loss of {target:.3g} without a guard, over that in step",
+        value=time_to(target, unguarded) / whole,
+        unit=TIMES,
+    )
     for logs in (True, False) if not case.error else (True,):
-        watched = [learned(case, seed=seed, guarded=True, logs=logs) for seed in SEEDS]
-        waits = [math.inf if run.retreated is None else run.retreated / ALONE for run in watched]
+        watched, logged = guarded(logs), _logged(logs)
         yield Row(
             name="guard",
-            what=f"{where}, {_logged(logs)}: exchanges until the guard retreats, the most of {len(SEEDS)} seeds",
-            value=max(waits),
+            what=f"{where}, {logged}: exchanges until the guard retreats, the most of {len(SEEDS)} seeds",
+            value=max(run.retreated for run in watched) / ALONE,
             target=EXCHANGES,
         )
         yield Row(
             name="guard",
-            what=f"{where}, {_logged(logs)}: {worse} at the end with the guard, above those in step",
-            value=_above(case, watched, together),
+            what=f"{where}, {logged}: {worse} at the end with the guard, above those in step",
+            value=_above(case, watched, base),
             target=ENDS_WITHIN,
             unit="%",
         )
-
-
-def _above(case: Case, found: list[Run], base: list[Run]) -> float:
-    """Return the difference of means over seeds: of points where samples are wrong, else of a share of the loss."""
-    if case.error:
-        return 100 * (fmean(run.error for run in found) - fmean(run.error for run in base))
-    return 100 * (fmean(run.loss for run in found) / fmean(run.loss for run in base) - 1)
+        yield Row(
+            name="guard",
+            what=f"{where}, {logged}: time to a loss of {target:.3g} with the guard, over that in step",
+            value=time_to(target, watched) / whole,
+            target=TIME_WITHIN,
+            unit=TIMES,
+        )
 
 
 def _logged(logs: bool) -> str:
     return "the loss logged" if logs else "no loss logged"
+
+
+def _above(case: Case, found: Sequence[Run], base: Sequence[Run]) -> float:
+    """Return the difference of means over seeds: of points where samples are wrong, else of a share of the loss."""
+    own, other = (fmean(run.end(case) for run in runs) for runs in (found, base))
+    return 100 * (own - other if case.error else own / other - 1)

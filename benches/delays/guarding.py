@@ -1,4 +1,4 @@
-"""Guards of convergence, at rates that suit synchronous training but let late gradients (by one update) diverge.
+"""Guards of convergence, at rates that suit synchronous training but not late gradients, uncorrected or own ones first.
 
 Each task is learned without a guard, which shows that it diverges; judged as a plan is, by the curvature after the synchronous
 window; and learned with the sentinel alone. The arithmetic is that of sessions, in one process (`learner.py`).
@@ -9,15 +9,18 @@ from __future__ import annotations
 import itertools
 import logging
 import math
+import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from statistics import fmean
 
-import msgspec
 import torch
+from msgspec.structs import replace
 
-from benches.delays import drifting, tasks
+from benches.delays import benign, drifting, tasks
+from benches.delays.kept import NOTHING, Kept
 from benches.delays.learner import Learner, plan_of_schedules
+from benches.delays.learning import schedule_of
 from benches.delays.tasks import Task
 from benches.delays.working import Copy
 from benches.row import Row
@@ -28,6 +31,7 @@ from hocket.planning.guard import accepted, used
 from hocket.settings import Settings
 from hocket.torch.curvature import largest_curvature
 from hocket.torch.hyperparameters import learning_of
+from hocket.training.guard import oversight, sentinel
 from hocket.training.guard.sentinel import WINDOW_MIN
 
 MOMENTUM = 0.9
@@ -35,6 +39,9 @@ SEEDS = (1, 2, 3)
 
 LATE = Schedule(turns=((Turn(first=0, last=0, due=Due(iteration=1)),),), delay_max=1)
 """Schedule with every gradient an update late: the largest stable rate times curvature is 0.1 instead of 3.8."""
+
+OWN_FIRST = replace(schedule_of(4, 1, own_first=True), rate="linear")
+"""Merged by 4 and late by 1, own gradients first: the largest stable rate times curvature is 0.7."""
 
 UNWATCHED, WATCHED = Settings(sentinel=False), Settings(guard="off")
 
@@ -54,6 +61,12 @@ class Case:
     benign_rate: float
     iterations: int
     error: bool = False
+    schedule: Schedule = LATE
+
+    @property
+    def title(self) -> str:
+        how = "" if self.schedule == LATE else ", own gradients first, merged 4, late by 1"
+        return f"{self.task().name}{how}, rate {self.rate:g}"
 
 
 CASES = (
@@ -62,22 +75,26 @@ CASES = (
     Case(tasks.digits_cnn, rate=0.05, benign_rate=0.002, iterations=400, error=True),
 )
 
+OWN_CASES = (Case(tasks.bowl, rate=1.5, benign_rate=0.04, iterations=400, schedule=OWN_FIRST),)
+
 
 @dataclass(frozen=True)
 class Run:
-    """Result of a run: mean loss of the second half of its batches, final loss and error, and updates until the first retreat."""
+    """Result of a run: mean loss of the second half of its batches, final loss and error, and updates until the first retreat,
+    infinite without one."""
 
     later_loss: float
     loss: float
     error: float
-    updates: int | None
+    updates: float
 
 
-def guard() -> Iterator[Row]:
-    """Each task, then benign runs; the same of ranks that step alone."""
+def guard(kept: Kept = NOTHING) -> Iterator[Row]:
+    """Each task, then benign runs; the same of ranks that step alone, and of own gradients first. What is kept is not computed
+    again."""
     logging.getLogger("hocket.delays").setLevel(logging.ERROR)
-    for case in CASES:
-        yield from _rows(case)
+    for case in (*CASES, *OWN_CASES):
+        yield from _rows(case, kept)
     yield Row(
         name="guard",
         what="AdamW, rate 0.002, late by 1 uncorrected, which learns slower: times of 1 that the guard lets it pass",
@@ -87,10 +104,11 @@ def guard() -> Iterator[Row]:
     yield Row(
         name="guard",
         what=f"retreats in {BENIGN} runs at rates that late gradients bear",
-        value=float(sum(_benign(at).updates is not None for at in range(BENIGN))),
+        value=float(sum(_benign(at, kept).updates < math.inf for at in range(BENIGN))),
         target=FALSE,
     )
-    yield from drifting.rows()
+    yield from drifting.rows(kept)
+    yield from benign.rows(kept)
 
 
 def _adamw() -> Learning | None:
@@ -113,13 +131,13 @@ def learned(
         learner.learn(loss)
         learner.log(losses[-1])
     learner.flush()
-    updates = None if learner.retreated is None else learner.retreated - WINDOW_MIN
-    error = math.nan if task.error is None else task.error(model)
+    updates = math.inf if learner.retreated is None else float(learner.retreated - WINDOW_MIN)
+    error = math.inf if task.error is None else task.error(model)
     return Run(_mean(losses[iterations // 2 :]), task.loss(model), error, updates)
 
 
-def stability(task: Task, rate: float, seed: int) -> float:
-    """Fraction of the limit of stability that late gradients use, by the guard's measurement after the synchronous window."""
+def stability(task: Task, rate: float, seed: int, schedule: Schedule = LATE) -> float:
+    """Fraction of the limit of stability that a schedule uses, by the guard's measurement after the synchronous window."""
     model = task.started(seed)
     optimizer = torch.optim.SGD(model.parameters(), lr=rate, momentum=MOMENTUM)
     learner = Learner([Copy(model, optimizer, [list(model.parameters())])], plan_of_schedules(Schedule()))
@@ -130,23 +148,44 @@ def stability(task: Task, rate: float, seed: int) -> float:
     curvature = largest_curvature(model, optimizer, lambda: fixed(model), 30)
     learning = learning_of(optimizer)
     assert learning is not None  # noqa: S101  # SGD is known
-    found = judged(LATE, msgspec.structs.replace(learning, curvature=curvature))
+    found = judged(schedule, replace(learning, curvature=curvature))
     return next(used(check) for check in found if check.name == "stability")
 
 
-def _rows(case: Case) -> Iterator[Row]:
+def _kept(
+    task: Task, rate: float, iterations: int, *, seed: int, schedule: Schedule, settings: Settings, kept: Kept
+) -> Run:
+    """Return what `learned` returns, and keep it."""
+
+    def computed() -> tuple[float, ...]:
+        return astuple(learned(task, rate, iterations, seed=seed, schedule=schedule, settings=settings))
+
+    key = f"{task.name}, rate {rate:g}, seed {seed}: {iterations} iterations, {settings.sentinel} {schedule}"
+    by = (sys.modules[__name__], *((oversight, sentinel) if settings.sentinel else ()))
+    return Run(*kept.curve(key, computed, by))
+
+
+def _rows(case: Case, kept: Kept) -> Iterator[Row]:
     task = case.task()
 
     def all_of(schedule: Schedule, settings: Settings) -> list[Run]:
         return [
-            learned(task, case.rate, case.iterations, seed=seed, schedule=schedule, settings=settings)
+            _kept(
+                task,
+                case.rate,
+                case.iterations,
+                seed=seed,
+                schedule=schedule,
+                settings=settings,
+                kept=kept,
+            )
             for seed in SEEDS
         ]
 
     synchronous = all_of(Schedule(), UNWATCHED)
-    unguarded = all_of(LATE, UNWATCHED)
-    watched = all_of(LATE, WATCHED)
-    where = f"{task.name}, rate {case.rate:g}"
+    unguarded = all_of(case.schedule, UNWATCHED)
+    watched = all_of(case.schedule, WATCHED)
+    where = case.title
     yield Row(
         name="guard",
         what=f"{where}: later losses without a guard over those of synchronous training, the least of {len(SEEDS)} seeds",
@@ -157,14 +196,14 @@ def _rows(case: Case) -> Iterator[Row]:
     yield Row(
         name="guard",
         what=f"{where}: the check of stability over its limit, the least of {len(SEEDS)} seeds: above 1, a plan is refused",
-        value=min(stability(task, case.rate, seed) for seed in SEEDS),
+        value=min(stability(task, case.rate, seed, case.schedule) for seed in SEEDS),
         target=1.0,
         least=True,
     )
     yield Row(
         name="guard",
         what=f"{where}: updates until the sentinel retreats, the most of {len(SEEDS)} seeds",
-        value=max(math.inf if run.updates is None else run.updates for run in watched),
+        value=max(run.updates for run in watched),
         target=RETREATS_WITHIN,
     )
     yield _ends(case, where, synchronous, watched)
@@ -189,9 +228,17 @@ def _ends(case: Case, where: str, synchronous: Sequence[Run], watched: Sequence[
     )
 
 
-def _benign(at: int) -> Run:
+def _benign(at: int, kept: Kept) -> Run:
     case = CASES[at % len(CASES)]
-    return learned(case.task(), case.benign_rate, BENIGN_ITERATIONS, seed=at, schedule=LATE, settings=WATCHED)
+    return _kept(
+        case.task(),
+        case.benign_rate,
+        BENIGN_ITERATIONS,
+        seed=at,
+        schedule=LATE,
+        settings=WATCHED,
+        kept=kept,
+    )
 
 
 def _mean(losses: Sequence[float]) -> float:

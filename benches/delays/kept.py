@@ -13,6 +13,7 @@ import inspect
 import math
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import click
@@ -49,9 +50,14 @@ class Kept:
             for each in read_lines(self._file, decoder.decode, "a curve"):
                 self._curves[each.key] = tuple(math.inf if loss is None else loss for loss in each.losses)
 
-    def curve(self, key: str, computed: Callable[[], tuple[float, ...]]) -> tuple[float, ...]:
-        """Return the curve of a key, which is computed and kept if it is not here."""
-        key = f"{code()} {key}"
+    def curve(
+        self,
+        key: str,
+        computed: Callable[[], tuple[float, ...]],
+        by: tuple[ModuleType, ...] = (),
+    ) -> tuple[float, ...]:
+        """Return the curve of a key, which is computed and kept if it is not here. `by`: further code that computes it."""
+        key = f"{code(by)} {key}"
         if key not in self._curves:
             self._curves[key] = losses = computed()
             if self._folder is not None:
@@ -84,9 +90,9 @@ class Kept:
 
 
 @functools.cache
-def code() -> str:
-    """Return a digest of the code that computes curves."""
-    text = "".join(inspect.getsource(each) for each in COMPUTED_BY)
+def code(by: tuple[ModuleType, ...] = ()) -> str:
+    """Return a digest of the code that computes curves, and of this."""
+    text = "".join(inspect.getsource(each) for each in (*COMPUTED_BY, *by))
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 

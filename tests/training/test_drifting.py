@@ -26,8 +26,9 @@ def logged(judge, losses, *, ranks=(0, 1), pace=0.1):
         own = Losses()
         for each in values:
             own.see(each)
+        found = own.report(len(values))
         reports[rank] = SILENT._replace(
-            pace=pace, **dict(zip(("first", "last", "noise2"), own.report(), strict=True))
+            pace=pace, **dict(zip(("first", "last", "noise2", "noise2_last"), found, strict=True))
         )
     return judge.see(0, len(of_rank[0]), reports)
 
@@ -72,6 +73,41 @@ def test_gains_that_exchanges_do_not_keep_are_slow_learning():
     assert not verdict.diverges
     assert "the ranks' losses fell by" in verdict.why
     assert verdict.share < 0.1
+
+
+@pytest.mark.parametrize(("pace", "exchanges"), [(0.1, 2), (0.02, 4)])
+def test_what_ranks_soon_gain_back_was_lost_all_the_same(pace, exchanges):
+    """Broken: where data is unlike, ranks lose with each exchange what they have learned, and gain it back within some steps: the
+    second exchange must show it although most of the turn looks like progress, and some more where turns are straight."""
+    random, judge = np.random.default_rng(6), Judge()
+    falls, regained = 0.3 * np.linspace(0, 1, 100), 1.2 * np.exp(-np.arange(100) / 5)
+    found = []
+    for at in range(exchanges):
+        turn = 2.2 - 0.4 * at - falls + regained
+        turn[:4] += 0.4 * at
+        found.append(logged(judge, turn + random.normal(0, 0.2, (4, 100)), ranks=range(4), pace=pace))
+    assert found[0] is None
+    assert found[-1] is not None
+    assert not found[-1].diverges
+    assert found[-1].share < 0.1
+
+
+def test_a_script_may_log_a_step_before_or_after_its_exchange():
+    """Broken: the loss of the step before an exchange would be taken for the anchor's, and hide what the exchange lost."""
+    before, after = Losses(), Losses()
+    for _ in range(2):
+        turn = [4.0, 3.0, 2.0, 1.0, 1.0, 1.0, 1.0, 1.0]
+        for each in turn:
+            before.see(each)
+        for each in turn[:-1]:
+            after.see(each)
+        found = before.report(8)[0], after.report(8)[0]
+        after.see(turn[-1])
+    assert found == (4.0, 4.0)
+    late = Losses()
+    for each in (9.0, 9.0, 4.0, 3.0, 2.0, 1.0, 1.0, 1.0):
+        late.see(each)
+    assert late.report(8, 2)[0] == 4.0
 
 
 def test_unlike_data_alone_is_no_slow_learning():

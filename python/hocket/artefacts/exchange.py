@@ -22,7 +22,8 @@ class Exchange(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         moved: length of the mean of what ranks have moved: the anchor's step at an outer rate of 1.
         agreement: squared length of that mean over the mean of squared lengths: 1 where ranks moved alike, 1 over their number
             where their moves have nothing in common.
-        loss_first, loss_last: means of the losses that ranks logged in the first and the last quarter of the turn.
+        loss_first, loss_last: means of the losses that ranks logged in the first few steps from the anchor, and in the last quarter
+            of the turn.
         taken: False: the anchor did not take it, as training diverged.
         late: number of ranks that came too late: it has what they had stepped by then.
     """

@@ -33,13 +33,17 @@ GREW = 1.0
 
 WINDOW, KEEPS = 4, 0.75
 """Number of turns over which gains are compared, and the least share of what ranks gain alone that the anchor is to keep where
-turns are bent. Where data has nothing in common, it keeps 1 over the number of ranks with any number of steps."""
+turns are bent; elsewhere of 1 over the number of ranks, which it keeps with any number where data has nothing in common."""
 
-WHOLE_TURN = 4 / 3
-"""Length of a turn over the distance between the middles of its first and its last quarter."""
+WHOLE_TURN = 8 / 7
+"""Length of a turn over the distance of its begin to the middle of its last quarter."""
 
 LOSSES_MIN = 4
 """Losses of a turn on a rank from which its begin and its end are told apart."""
+
+FEW, FEW_OF = 3, 8
+"""Largest number of losses, and of so many one, that show the anchor: where data is unlike, ranks lose and gain back within some
+steps what an exchange took."""
 
 LENGTHENED = 16.0
 """Growth of the way that ranks make in a turn, at the same learning rate, over the least that is remembered, if no turn led as far:
@@ -72,8 +76,8 @@ class Report(NamedTuple):
         step: length of the anchor's last step; 0: there was none.
         pace: length of the first step of the turn; 0: unknown.
         rate: learning rate, mean over the turn; 0: unknown.
-        first, last: mean losses of the first and the last quarter of the turn.
-        noise2: squared standard error of either; below 0: no losses were logged.
+        first, last: mean losses of the first few steps from the anchor, and of the last quarter of the turn.
+        noise2, noise2_last: squared standard errors of these; `noise2` below 0: no losses were logged.
         weight: what the rank's progress counts by, if weights differ.
         step_s: mean time of its steps, if ranks step at their own pace; 0: unknown.
         late: 1: it was sent without the rank, which had not come in time.
@@ -87,6 +91,7 @@ class Report(NamedTuple):
     first: float
     last: float
     noise2: float
+    noise2_last: float = 0.0
     weight: float = 0.0
     step_s: float = 0.0
     late: float = 0.0
@@ -125,6 +130,7 @@ class Seen(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     first: float
     last: float
     noise2: float | None
+    noise2_last: float
     farthest: float
     agreement: float | None = None
 
@@ -222,6 +228,7 @@ def seen_of(steps: int, reports: Mapping[int, Report]) -> Seen:
         first=fmean(each.first for each in all_of),
         last=fmean(each.last for each in all_of),
         noise2=fmean(each.noise2 for each in all_of) / len(all_of) if logged else None,
+        noise2_last=fmean(each.noise2_last for each in all_of) / len(all_of),
         farthest=moved,
     )
 
@@ -237,7 +244,7 @@ def agreement(step: float, moved: float) -> float | None:
 
 def by_loss(before: Sequence[Seen], now: Seen, began: float, ranks: int) -> Verdict | None:
     """Judge an exchange among so many ranks by logged losses. `before`: exchanges before it, of turns as long."""
-    error = math.sqrt(now.noise2 or 0.0)
+    error = math.sqrt(max(now.noise2 or 0.0, now.noise2_last))
     highest = max((each.first for each in before[-RECENT:]), default=now.first)
     limit = highest + max(GREW * abs(highest), SMALL * abs(began), SIGNIFICANT * error)
     if not now.last <= limit or not now.first <= limit:
@@ -248,15 +255,23 @@ def by_loss(before: Sequence[Seen], now: Seen, began: float, ranks: int) -> Verd
         )
     window = before[-WINDOW:]
     bends = [each.straight for each in window if each.straight is not None]
-    if not window or (bends and max(bends) >= STRAIGHT):
+    if not window:
         return None
-    keeps = KEEPS if bends else KEEPS / ranks
-    own = WHOLE_TURN * math.fsum(each.first - each.last for each in window)
+    bent = bool(bends) and max(bends) < STRAIGHT
+    keeps = WHOLE_TURN * (KEEPS if bent else KEEPS / ranks)
+    fell = math.fsum(each.first - each.last for each in window)
     kept = window[0].first - now.first
-    own_error = WHOLE_TURN * math.sqrt(math.fsum(2 * (each.noise2 or 0.0) for each in window))
-    lacks_error = math.sqrt((window[0].noise2 or 0.0) + (now.noise2 or 0.0) + (keeps * own_error) ** 2)
-    gained = own > max(SMALL * abs(began), SIGNIFICANT * own_error)
-    if gained and keeps * own - kept > SIGNIFICANT * lacks_error:
+    begins2, ends2 = [each.noise2 or 0.0 for each in window], [each.noise2_last for each in window]
+    fell_error = math.sqrt(math.fsum(begins2) + math.fsum(ends2))
+    # The loss with which the window begins is in both, so that its noise counts by the difference.
+    lacks_error = math.sqrt(
+        (1 - keeps) ** 2 * begins2[0]
+        + keeps**2 * (math.fsum(begins2[1:]) + math.fsum(ends2))
+        + (now.noise2 or 0.0)
+    )
+    own = WHOLE_TURN * fell
+    gained = own > SMALL * abs(began) and fell > SIGNIFICANT * fell_error
+    if gained and keeps * fell - kept > SIGNIFICANT * lacks_error:
         turns = "the last turn" if len(window) == 1 else f"the last {len(window)} turns"
         return Verdict(
             False,
@@ -317,32 +332,41 @@ class SavedDrift(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     pace: float
     judge: SavedJudge
     losses: tuple[float, ...]
+    begins: bool | None
     rates: tuple[tuple[int, float], ...]
     departures: tuple[Departure, ...]
 
 
 class Losses:
-    """Losses that a rank's script logs in a turn."""
+    """Losses that a rank's script logs in a turn. `begins`: the script logs a step's loss before that step ends, so that the first
+    of a turn is the anchor's; None: not known yet."""
 
     def __init__(self) -> None:
         self.values: list[float] = []
+        self.begins: bool | None = None
 
     def see(self, loss: float) -> None:
         """Take a loss. One that is not finite says nothing: a step that it made would leave parameters that are not."""
         if math.isfinite(loss):
             self.values.append(loss)
 
-    def report(self) -> tuple[float, float, float]:
-        """Return mean losses of the first and the last quarter and the squared standard error of either, and forget all; the error
-        is below 0 where too few are known.
+    def report(self, steps: int, late: int = 0) -> tuple[float, float, float, float]:
+        """Return the mean losses of the first few steps from the anchor and of the last quarter of a turn of so many steps, and
+        their squared standard errors, and forget all; the first error is below 0 where too few are known. `late`: steps after which
+        the anchor is there.
 
-        The first loss is left out: a script may log that of a step after the exchange that ends the step's turn.
+        Unless the first turn of all had the loss of each of its steps, the first loss is left out: a script may log that of a step
+        after the exchange that ends the step's turn.
         """
-        values, self.values = self.values[1:], []
+        values, self.values = self.values, []
+        if self.begins is None and values:
+            self.begins = len(values) == steps
+        values = values[late if self.begins else late + 1 :]
         if len(values) < LOSSES_MIN:
-            return 0.0, 0.0, -1.0
-        quarter = len(values) // 4
+            return 0.0, 0.0, -1.0, 0.0
+        few, quarter = min(FEW, max(len(values) // FEW_OF, 1)), len(values) // 4
         # Differences of neighbours, so that a falling loss does not count as noise (von Neumann 1941).
-        steps = [after - ago for ago, after in itertools.pairwise(values)]
-        noise2 = sum(each * each for each in steps) / len(steps) / 2 / quarter
-        return sum(values[:quarter]) / quarter, sum(values[-quarter:]) / quarter, min(noise2, INFINITE)
+        each2 = [(after - ago) ** 2 for ago, after in itertools.pairwise(values)]
+        noise2 = sum(each2) / len(each2) / 2
+        first, last = sum(values[:few]) / few, sum(values[-quarter:]) / quarter
+        return first, last, min(noise2 / few, INFINITE), min(noise2 / quarter, INFINITE)

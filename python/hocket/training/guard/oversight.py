@@ -56,7 +56,7 @@ class Oversight:
         self._notes = Notes(trace)
         self._norm, self._loss = Watch("the norm of applied gradients"), Watch("the loss")
         self._ended: list[float] = []
-        self._measures = self._watches = False
+        self._measures = self._watches = self._uncorrected = False
 
     @property
     def learns(self) -> bool:
@@ -95,8 +95,9 @@ class Oversight:
         self._gauge.resume(saved.seen)
 
     def see(self, norm: float) -> None:
-        """Take the norm of applied gradients: the same on all ranks."""
-        if self.looks:
+        """Take the norm of applied gradients: the same on all ranks. Where nothing is late without correction, it says nothing
+        beside a logged loss: it may grow tenfold while a model begins to learn."""
+        if self.looks and (self._measures or self._uncorrected or self._loss.learns):
             self._norm.see(norm)
 
     def logged(self, loss: float) -> None:
@@ -122,7 +123,8 @@ class Oversight:
 
     def watch_as(self, schedule: Schedule) -> None:
         """Watch the norms of updates by this schedule."""
-        self._norm.assume(SPREAD_GROWING if schedule.steps == "own first" else SPREAD_MIN)
+        self._uncorrected = schedule.steps != "own first" and schedule.delay_max > 0
+        self._norm.assume(SPREAD_MIN if self._uncorrected else SPREAD_GROWING)
 
     def gauges(self, iteration: int) -> bool:
         """Return whether an iteration of `measuring` has complete gradients before any of them leaves, which are to be copied."""

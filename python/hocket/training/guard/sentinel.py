@@ -2,7 +2,9 @@
 
 A cumulative sum (Page 1954) of how far the logarithm of a value lies above its band, in deviations of the synchronous window. One
 odd value does not count for much, many in a row do, and a value that is not finite ends it at once. The band's centre follows the
-value, since losses fall and norms grow in training that goes well; growth that is faster than the centre adds up. No clock, no I/O.
+value, since losses fall and norms grow in training that goes well; growth that is faster than the centre adds up. A deviation
+follows, too, by differences of neighbours: what a model has learned well has a small loss with larger relative noise. No clock, no
+I/O.
 """
 
 from __future__ import annotations
@@ -29,11 +31,11 @@ SPREAD_MIN = 0.05
 """Least spread of the logarithm, also assumed for values that seem steadier."""
 
 SPREAD_GROWING = math.log(2)
-"""Least spread where own gradients go first: as in synchronous training, norms grow by a factor of some in the first iterations,
-and only growth without end is a sign."""
+"""Least spread where own gradients go first, or nothing is late: as in synchronous training, norms grow by a factor of some in the
+first iterations, and only growth without end is a sign."""
 
 FOLLOWED = 0.05
-"""Share of the difference by which the centre follows: a growth by a few deviations in 20 values is not followed."""
+"""Share of the difference by which centre and deviation follow: a growth by a few deviations in 20 values is not followed."""
 
 WINDOW_MIN = 10
 """Least number of values of the synchronous window."""
@@ -57,8 +59,9 @@ class Alarm(NamedTuple):
         )
 
 
-Band = tuple[float, float, float, int, int]
-"""Centre and spread of a sentinel, of logarithms, the sum above, the number of values it has seen and of those it still follows."""
+Band = tuple[float, float, float, float, int, int]
+"""Centre, spread and last value of a sentinel, of logarithms, the sum above, the number of values it has seen and of those it still
+follows."""
 
 
 class SavedWatch(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -151,6 +154,7 @@ class Sentinel:
         steps = [(after - before) ** 2 for before, after in itertools.pairwise(logs)]
         self._spread = max(math.sqrt(sum(steps) / len(steps) / 2), SPREAD_MIN)
         self.spread_min = SPREAD_MIN
+        self._last = logs[-1]
         self._sum = 0.0
         self._updates = 0
         self._settles = 0
@@ -161,11 +165,11 @@ class Sentinel:
 
     @property
     def band(self) -> Band:
-        return self._centre, self._spread, self._sum, self._updates, self._settles
+        return self._centre, self._spread, self._last, self._sum, self._updates, self._settles
 
     @band.setter
     def band(self, band: Band) -> None:
-        self._centre, self._spread, self._sum, self._updates, self._settles = band
+        self._centre, self._spread, self._last, self._sum, self._updates, self._settles = band
 
     def see(self, value: float) -> Alarm | None:
         """Take the next value; return an alarm when training no longer goes as before."""
@@ -174,11 +178,14 @@ class Sentinel:
         if not math.isfinite(value):
             return Alarm(self._name, value, centre, self._updates)
         log = math.log(max(value, 1e-300))
+        since, self._last = log - self._last, log
         if self._settles:
             self._settles -= 1
             self._centre = log
             return None
         spread = max(self._spread, self.spread_min)
+        step = min(abs(since), CLIPPED * spread)
+        self._spread = math.sqrt(self._spread**2 + FOLLOWED * (step**2 / 2 - self._spread**2))
         above = (log - self._centre) / spread
         self._sum = max(0.0, self._sum + min(above, CLIPPED) - SLACK)
         self._centre += FOLLOWED * spread * min(above, CLIPPED)

@@ -98,7 +98,10 @@ class Drift:
     def departed(self, arenas: Sequence[int]) -> None:
         """Look at what leaves with this iteration. Where each step is exchanged, ranks do not drift."""
         self.report = None
-        if not arenas or every(self._updates.schedule) == 1:
+        if every(self._updates.schedule) == 1:
+            self._losses.values.clear()
+            return
+        if not arenas:
             return
         opened = [self._updates.readiness.turns[at][-1] for at in arenas]
         leaving = [
@@ -114,8 +117,10 @@ class Drift:
         if self._updates.local is not None and self._updates.local.late:
             # Of a turn that left without its rank, nobody knows how many steps it has.
             pace = 0.0
-        self.report = Report(moved, scale * along, step, pace, self._rate(arenas[0]), *self._losses.report())
-        self._departures.append(Departure(arenas=tuple(arenas), steps=opened[0].iterations + 1))
+        steps = opened[0].iterations + 1
+        losses = self._losses.report(steps, self._updates.schedule.delay_max)
+        self.report = Report(moved, scale * along, step, pace, self._rate(arenas[0]), *losses)
+        self._departures.append(Departure(arenas=tuple(arenas), steps=steps))
 
     def counted(self, reports: Mapping[int, Report], reporter: int, plan: Plan, at: tuple[int, int]) -> bool:
         """Judge an exchange that stands by the reports of all ranks, once; return whether another schedule is to follow.
@@ -188,6 +193,7 @@ class Drift:
             pace=self._pace,
             judge=self._judge.saved(),
             losses=tuple(self._losses.values),
+            begins=self._losses.begins,
             rates=tuple(self._rates.items()),
             departures=tuple(self._departures),
         )
@@ -197,6 +203,7 @@ class Drift:
         self._pace = saved.pace
         self._judge.restore(saved.judge)
         self._losses.values, self._rates = list(saved.losses), dict(saved.rates)
+        self._losses.begins = saved.begins
         self._departures = list(saved.departures)
 
     def _retreat(self, verdict: Verdict, plan: Plan) -> None:
