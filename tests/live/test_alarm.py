@@ -153,7 +153,8 @@ def test_under_torchrun_rank_0_warns(tmp_path):
     job.place, job.process = tmp_path, start(agent, TMPDIR=str(tmp_path), OMP_NUM_THREADS="1")
     with job:
         text = job.hears("is late: ", " goes on after ")
-    assert warnings(text) == [CULPRIT]
+    # Beside other work, another rank may be late for a second, too.
+    assert warnings(text)[0] == CULPRIT
     assert "in load" in text
 
 
