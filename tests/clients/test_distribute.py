@@ -1,6 +1,8 @@
 """`hk.distribute` under trainers, beyond a plain training: saved and resumed, with plans of every kind, by hand, and when it goes
 wrong."""
 
+import re
+
 import pytest
 import torch
 
@@ -79,4 +81,6 @@ def test_a_killed_rank_is_named(client, tmp_path):
     commands = {"job": command(client, f"{client}_edges.py", WORLD, "distribute", tmp_path / "job")}
     code, output = ended(commands, tmp_path, DIES="1")["job"]
     assert code != 0
-    assert "PeerError: rank 1 on " in output
+    # torchrun may end the others before they can say so, and names the rank itself.
+    unsaid = "]: Traceback" not in output and re.search(r"^ *rank +: 1 \(", output, re.MULTILINE)
+    assert "PeerError: rank 1 on " in output or unsaid, output
