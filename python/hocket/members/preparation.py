@@ -36,7 +36,7 @@ class Preparation:
         self._store: str | None = None
         self._members: tuple[int, ...] = ()
         self._newcomers: tuple[int, ...] = ()
-        """Those of whom the machine is to hear when all have answered."""
+        """Processes of which the machine is to hear when all have answered."""
         self._awaited: set[int] = set()
         self._until_ns = 0
 

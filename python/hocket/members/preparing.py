@@ -1,4 +1,4 @@
-"""What a member prepares beside training to meet newcomers, such as connections. Training goes on with what it has meanwhile.
+"""Preparations of a member, beside training, to meet newcomers, such as connections. Training goes on with what it has meanwhile.
 
 Callers hold the member's lock, but for the thread in which things are made.
 """

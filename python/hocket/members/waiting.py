@@ -23,7 +23,7 @@ class Waiting:
         self._notes: dict[int, bytes] = {}
         self._ready: set[int] = set()
         self._heard: set[int] = set()
-        """Those of whom the machine may hear."""
+        """Processes of which the machine may hear."""
         self._hosts: dict[int, str] = {}
         """Hosts of processes that have not met the members yet."""
         self.states: dict[int, str] = {}
