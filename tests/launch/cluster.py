@@ -9,13 +9,17 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
+from hocket.artefacts import cluster as artefact
+from hocket.errors import TestbedError
 from hocket.tools.testbed import Testbed
 from tests.launch.processes import clean_environment, plain
 
@@ -94,6 +98,21 @@ def pods_of_trainer(job: Manifest, hosts: Sequence[str]) -> list[Pod]:
         )
         for index in range(count)
     ]
+
+
+@contextmanager
+def nodes(names: Sequence[str]) -> Iterator[Testbed]:
+    """Hosts of a testbed, on which a process may see another `/etc/hosts`; the test is skipped where there can be none."""
+    hosts = tuple(artefact.Host(name=name, rack="x", bandwidth_bit_per_s=1e9) for name in names)
+    with ExitStack() as ends:
+        try:
+            bed = ends.enter_context(Testbed(artefact.Cluster(hosts=hosts, racks=(artefact.Rack(name="x"),))))
+        except TestbedError as error:
+            pytest.skip(f"no namespaces here: {error}")
+        can = [*bed.command(names[0]), "unshare", "--mount", "mount", "--bind", "/etc/hosts", "/etc/hosts"]
+        if subprocess.run(can, capture_output=True, check=False, timeout=60).returncode:
+            pytest.skip("no file can be mounted over another here")
+        yield bed
 
 
 class Cluster:

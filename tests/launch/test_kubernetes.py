@@ -16,8 +16,6 @@ import pytest
 
 pytest.importorskip("yaml", reason="no package pyyaml here")
 
-from hocket.artefacts import cluster as artefact
-from hocket.errors import TestbedError
 from hocket.settings import Settings
 from hocket.tools.testbed import Testbed
 from tests.launch.cluster import (
@@ -26,6 +24,7 @@ from tests.launch.cluster import (
     Pod,
     after_failure,
     manifests,
+    nodes,
     of_kind,
     pods_of,
     pods_of_trainer,
@@ -117,15 +116,8 @@ def test_what_becomes_of_an_elastic_rank() -> None:
 
 @pytest.fixture
 def bed() -> Iterator[Testbed]:
-    hosts = tuple(artefact.Host(name=name, rack="x", bandwidth_bit_per_s=1e9) for name in NODES)
-    try:
-        with Testbed(artefact.Cluster(hosts=hosts, racks=(artefact.Rack(name="x"),))) as made:
-            can = [*made.command("a"), "unshare", "--mount", "mount", "--bind", "/etc/hosts", "/etc/hosts"]
-            if subprocess.run(can, capture_output=True, check=False, timeout=60).returncode:
-                pytest.skip("no file can be mounted over another here")
-            yield made
-    except TestbedError as error:
-        pytest.skip(f"no namespaces here: {error}")
+    with nodes(NODES) as made:
+        yield made
 
 
 @pytest.fixture

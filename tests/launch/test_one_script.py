@@ -14,17 +14,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
-from hocket.artefacts import cluster as artefact  # noqa: E402  # needs torch
-from hocket.errors import TestbedError  # noqa: E402
-from hocket.tools.testbed import Testbed  # noqa: E402
-from tests.launch.cluster import Cluster, of_kind, pods_of  # noqa: E402
+from tests.launch.cluster import Cluster, nodes, of_kind, pods_of  # noqa: E402  # needs torch
 from tests.launch.processes import clean_environment  # noqa: E402
 from tests.launch.test_kubernetes import JOB, NODES  # noqa: E402
 from tests.support import warm  # noqa: E402
@@ -168,16 +165,8 @@ def over_ssh(script: Path) -> Iterator[Start]:
 @contextmanager
 def pods(script: Path) -> Iterator[Start]:
     """Pods of an Indexed Job of Kubernetes, each on a host of the testbed."""
-    hosts = tuple(artefact.Host(name=name, rack="x", bandwidth_bit_per_s=1e9) for name in NODES)
     (job,) = of_kind(JOB, "Job")
-    with ExitStack() as ends:
-        try:
-            bed = ends.enter_context(Testbed(artefact.Cluster(hosts=hosts, racks=(artefact.Rack(name="x"),))))
-        except TestbedError as error:
-            pytest.skip(f"no namespaces here: {error}")
-        can = [*bed.command("a"), "unshare", "--mount", "mount", "--bind", "/etc/hosts", "/etc/hosts"]
-        if subprocess.run(can, capture_output=True, check=False, timeout=60).returncode:
-            pytest.skip("no file can be mounted over another here")
+    with nodes(NODES) as bed:
 
         def start(words: Sequence[str]) -> str:
             cluster = Cluster(bed, JOB, pods_of(job, NODES), script.parent)
@@ -227,5 +216,6 @@ def test_one_script_under_each_launcher(
         for own in found.values():
             assert all(map(torch.equal, own, found["0.pt"]))
             torch.testing.assert_close(own, expected, rtol=1e-9, atol=1e-9)
+        assert not re.search(rf"rank {KILLED}\b", told), told
         told = start([str(tmp_path), str(KILLED_IN)])
         assert re.search(rf"rank {KILLED}\b", told), told
