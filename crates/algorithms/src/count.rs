@@ -199,6 +199,13 @@ mod tests {
         found.push(Algorithm::ParameterServer { servers: half as u32 });
         let shares = (0..n as u32).chain((0..n as u32).rev()).map(|share| share + u32::from(n == 1));
         found.push(Algorithm::CollectSpread { shares: shares.collect() });
+        // Up a chain to each member and down a star, with unequal weights.
+        let tree = |root: usize| {
+            let up = (0..n).map(move |member| if member == root { root } else { (member + 1) % n });
+            let star = std::iter::repeat_n(root, n);
+            [root % 3 + 1].into_iter().chain(up).chain(star).map(|number| number as u32)
+        };
+        found.push(Algorithm::Trees { numbers: (0..n).flat_map(tree).collect() });
         found
     }
 

@@ -16,6 +16,8 @@ pub enum Takes {
     Servers,
     /// Of each member the share that it collects; then of each, the share that it spreads.
     Shares,
+    /// Of each pair of trees its weight, each member's parent on the way up, and each one's on the way down.
+    Trees,
 }
 
 impl Takes {
@@ -26,13 +28,14 @@ impl Takes {
             Self::Base => "a base",
             Self::Servers => "a number of servers",
             Self::Shares => "shares of each member, to collect and to spread",
+            Self::Trees => "weights and parents of trees",
         }
     }
 
     pub(crate) const fn admits(self, count: usize) -> bool {
         match self {
             Self::Nothing => count == 0,
-            Self::Sizes => count > 0,
+            Self::Sizes | Self::Trees => count > 0,
             Self::Shares => count > 0 && count.is_multiple_of(2),
             Self::Base | Self::Servers => count == 1,
         }

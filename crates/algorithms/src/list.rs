@@ -10,6 +10,7 @@ mod in_place;
 mod parameter_server;
 mod recursive_doubling;
 pub(crate) mod ring;
+mod trees;
 mod two_level;
 
 use crate::{Call, Entry, Group, Kind, Misfit, Weave};
@@ -99,6 +100,11 @@ algorithms! {
         /// By member: the share that it collects; then, by member: the share that it spreads.
         shares: Vec<u32>
     } = collect_spread;
+    /// Each part goes up a tree and down one.
+    Trees {
+        /// Of each part: its weight; by member, the parent on the way up; by member, the parent on the way down.
+        numbers: Vec<u32>
+    } = trees;
 }
 
 /// A variant's fields as the numbers behind its name.

@@ -20,6 +20,9 @@ pub enum Misfit {
     /// Shares that are not those of the members.
     #[error("collect_spread: shares {shares:?} for {members} ranks: {what}")]
     Shares { what: &'static str, shares: Vec<u32>, members: usize },
+    /// Trees that do not reach all members.
+    #[error("trees for {members} ranks: {what}")]
+    Trees { what: &'static str, members: usize },
     /// The base of `BCube`.
     #[error("bcube of base {0}: it must be at least 2")]
     Base(u32),

@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod bound;
+mod by_links;
 mod by_rates;
 mod constants;
 mod cost;
@@ -12,6 +13,7 @@ mod delays;
 mod error;
 mod exchange;
 mod fair;
+mod forest;
 mod found;
 pub mod knapsack;
 mod moves;
@@ -35,6 +37,7 @@ pub use constants::{
 pub use cost::{Cost, Launch, Step};
 pub use error::PlanError;
 pub use exchange::{Counted, Exchange, Gathered, Rows};
+pub use forest::{Forest, forest};
 pub use hocket_algorithms::{Owned, Via};
 pub use partition::{Rule, partition};
 pub use problem::{Factors, Model, Overlap, PART_ELEMENTS_MIN, Problem, Variable};

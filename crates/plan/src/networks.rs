@@ -16,11 +16,12 @@ pub fn in_racks(cards: &[f64], racks: &[u32], trunks: &[f64], latency_s: f64) ->
     let world = cards.len() as u32;
     let rates: Vec<f64> = cards.iter().chain(trunks).flat_map(|&rate| [rate, rate]).collect();
     network(world, &rates, latency_s, |from, to| {
-        let mut path = vec![2 * from, 2 * to + 1];
         let (out, into) = (racks[from as usize], racks[to as usize]);
+        let mut path = vec![2 * from];
         if out != into {
             path.extend([2 * (world + out), 2 * (world + into) + 1]);
         }
+        path.push(2 * to + 1);
         path
     })
 }

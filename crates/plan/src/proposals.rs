@@ -1,5 +1,6 @@
 //! The routes that a search may use: every algorithm that fits, owners of several kinds, orders and codecs.
 
+use crate::by_links::by_links;
 use crate::by_rates::{by_rates, one_way_bit_per_s};
 use crate::error::PlanError;
 use crate::exchange::{Exchange, Gathered, Rows};
@@ -33,14 +34,17 @@ pub fn proposals(
     if setting.racks.len() != network.world() || setting.workers > network.world() || setting.workers == 0 {
         return Err(PlanError::Network("racks or workers are not of its ranks"));
     }
+    let (item_bytes, elements) = dense;
     let mut plain = all_reduces(network, setting);
     if setting.workers > 1 {
         if setting.admits("owned") {
             plain.extend(owners(network, setting));
             plain.extend(by_rates(network, setting));
         }
+        if setting.admits("trees") {
+            plain.extend(by_links(network, setting, &plain, item_bytes)?);
+        }
         if setting.searched {
-            let (item_bytes, elements) = dense;
             plain.extend(found(network, setting, &plain, item_bytes, elements)?);
         }
         if sparse {

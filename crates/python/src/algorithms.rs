@@ -44,6 +44,7 @@ pub fn algorithms() -> Vec<AlgorithmEntry> {
             Takes::Base => "base",
             Takes::Servers => "servers",
             Takes::Shares => "shares",
+            Takes::Trees => "trees",
         },
         measured_as: entry.measured_as.to_vec(),
         does: entry.does.iter().map(|kind| word(*kind)).collect(),

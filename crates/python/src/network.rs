@@ -40,4 +40,12 @@ impl Network {
         let made = network::Network::on_cards(hosts, links.into_iter().map(link).collect(), cards);
         made.map(Self).map_err(|what| error(py, "UsageError", &format!("network: {what}")))
     }
+
+    /// Trees of an all-reduce among the first ranks, as numbers of the algorithm `trees`; seconds of each bit by the narrowest cut,
+    /// and of the link that they keep busiest. None where some ranks cannot reach others, or there is one.
+    fn trees(&self, py: Python<'_>, workers: usize) -> Option<(Vec<u32>, f64, f64)> {
+        let workers = workers.min(self.0.world());
+        let found = py.detach(|| hocket_plan::forest(&self.0, workers))?;
+        Some((found.numbers(), found.least_s, found.taken_s))
+    }
 }

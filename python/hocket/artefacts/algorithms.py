@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from hocket import _native
+from hocket.errors import UsageError
 
 LIST: tuple[_native.AlgorithmEntry, ...] = tuple(_native.algorithms())
 """Algorithms, simplest first; without libraries."""
@@ -54,3 +55,16 @@ def fitting(collective: str, hosts: Sequence[str], racks: Sequence[str]) -> Fitt
 def _numbered(names: Sequence[str]) -> list[int]:
     numbers: dict[str, int] = {}
     return [numbers.setdefault(name, len(numbers)) for name in names]
+
+
+def misfit(name: str, numbers: Sequence[int], members: int) -> str | None:
+    """Return why an all-reduce among so many members cannot be by an algorithm with these numbers; None: it can.
+
+    >>> misfit("trees", [1, 0, 1, 0, 0], 2)
+    'trees for 2 ranks: parents must lead every member to the root, which is its own'
+    """
+    try:
+        _native.count_messages(name, list(numbers), "all_reduce", members=members, elements=1, root=0)
+    except UsageError as error:
+        return str(error)
+    return None

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Literal, NamedTuple
 
 from hocket import _native
-from hocket.artefacts.algorithms import ALL_REDUCES, BY_NAME
+from hocket.artefacts.algorithms import ALL_REDUCES, BY_NAME, misfit
 from hocket.artefacts.dtypes import ITEM_BYTES
 from hocket.artefacts.gradient import Gradient
 from hocket.artefacts.needs import needs_of, unkept
@@ -203,6 +203,10 @@ def _all_reduce(where: str, route: AllReduce, bucket: Bucket) -> Iterator[Findin
     takes, count = BY_NAME[route.algorithm].takes, len(route.sizes)
     if (takes == "nothing" and count) or (takes in ("base", "servers") and count != 1):
         yield Finding("route", f"{where}: `{route.algorithm}` takes {takes}, not {list(route.sizes)}")
+        return
+    if takes == "trees":
+        if (why := misfit(route.algorithm, route.sizes, len(bucket.order))) is not None:
+            yield Finding("route", f"{where}: {why}")
         return
     if takes != "shares" and min(route.sizes, default=1) < 1:
         yield Finding(

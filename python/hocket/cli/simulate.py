@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import click
 
-from hocket.cli.simulations import plan, sweep, trace
+from hocket.cli.simulations import all_reduce, plan, sweep, trace
 
 
 @click.group("simulate")
 def command() -> None:
-    """Predict step times on a cluster: of a plan, of a trace sent again, or of several strategies.
+    """Predict step times on a cluster: of a plan, of a trace sent again, or of several strategies; or an all-reduce on any network.
 
     A job that cannot end is an error that names the stuck ranks, the chain of waits and the first op that never ended.
 
@@ -17,5 +17,5 @@ def command() -> None:
     """
 
 
-for _verb in (plan.command, trace.command, sweep.command):
+for _verb in (plan.command, trace.command, sweep.command, all_reduce.command):
     command.add_command(_verb)

@@ -17,7 +17,7 @@ from hocket.planning.order import level_sizes
 from hocket.planning.question import question_of
 from hocket.planning.search import neutral_profile
 
-OWNED = frozenset({"owned", "ring"})
+OWNED = frozenset({"owned", "ring", "trees"})
 """Routes that are requested: at least one must be without owners."""
 
 
@@ -66,12 +66,37 @@ def collecting_by_rates(cluster: Cluster, order: Sequence[int]) -> AllReduce:
     >>> collecting_by_rates(Cluster(hosts=hosts), (3, 0, 1, 2)).sizes
     (60, 60, 60, 60, 0, 60, 60, 60)
     """
-    for proposal in _solution(cluster, len(order)).proposals:
-        _, algorithm, shares, _ = proposal.exchange
-        if algorithm == "collect_spread":
-            sides = shares[: len(order)], shares[len(order) :]
-            return AllReduce(algorithm=algorithm, sizes=tuple(side[rank] for side in sides for rank in order))
-    return AllReduce(algorithm="ring")
+    shares = _numbers(cluster, len(order), "collect_spread")
+    if shares is None:
+        return AllReduce(algorithm="ring")
+    sides = shares[: len(order)], shares[len(order) :]
+    return AllReduce(algorithm="collect_spread", sizes=tuple(side[rank] for side in sides for rank in order))
+
+
+def trees_by_links(cluster: Cluster, order: Sequence[int]) -> AllReduce:
+    """Return trees that fill the links between ranks in that order; a ring where that is as good.
+
+    >>> from hocket.artefacts.cluster import Host
+    >>> hosts = tuple(Host(name=name, bandwidth_bit_per_s=1e9) for name in "abcd")
+    >>> trees_by_links(Cluster(hosts=hosts), (3, 0, 1, 2)).algorithm
+    'ring'
+    """
+    numbers, world = _numbers(cluster, len(order), "trees"), len(order)
+    if numbers is None:
+        return AllReduce(algorithm="ring")
+    place = {rank: at for at, rank in enumerate(order)}
+    found: list[int] = []
+    for first in range(0, len(numbers), 2 * world + 1):
+        weight, *parents = numbers[first : first + 2 * world + 1]
+        sides = parents[:world], parents[world:]
+        found += [weight, *(place[side[rank]] for side in sides for rank in order)]
+    return AllReduce(algorithm="trees", sizes=tuple(found))
+
+
+def _numbers(cluster: Cluster, world: int, algorithm: str) -> Sequence[int] | None:
+    """Return the numbers of an algorithm as it is proposed for the first `world` slots."""
+    exchanges = (proposal.exchange for proposal in _solution(cluster, world).proposals)
+    return next((numbers for _, name, numbers, _ in exchanges if name == algorithm), None)
 
 
 def _solution(cluster: Cluster, world: int) -> _native.PlanSolution:

@@ -385,6 +385,8 @@ def question_of(
     admitted = frozenset(
         name for entry in LIST for name in entry.measured_as if entry.proposed or name in measured
     )
+    # Where no other route comes near what links allow.
+    admitted |= {"trees"}
     names = [cluster.hosts[at].rack for at in placement(cluster, world)]
     if helpers or _uneven(cluster, world, graph):
         admitted |= {"owned"}

@@ -39,7 +39,7 @@ from hocket.planning.order import (
     placement,
     rack_blocks,
 )
-from hocket.planning.owners import collecting_by_rates, owners_by
+from hocket.planning.owners import collecting_by_rates, owners_by, trees_by_links
 from hocket.planning.routes import name
 from hocket.planning.solved import solved_orders
 from hocket.policy.algorithms import blocks
@@ -178,6 +178,9 @@ def _route(bucket: Bucket, order: tuple[int, ...], old: _Place, new: _Place) -> 
     if route.algorithm == "collect_spread":
         assert new.cluster is not None  # noqa: S101  # the new cluster is known
         return collecting_by_rates(new.cluster, order)
+    if route.algorithm == "trees":
+        assert new.cluster is not None  # noqa: S101  # the new cluster is known
+        return trees_by_links(new.cluster, order)
     if route.algorithm != "two_level":
         return route
     sizes, groups = route.sizes, bucket.rule.groups

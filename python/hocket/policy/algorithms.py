@@ -69,6 +69,10 @@ def numbers(
             return (len(group) if servers is None else servers,)
         case "collect_spread":
             return (1,) * 2 * len(group) if sizes is None else tuple(sizes)
+        case "trees":
+            members = range(len(group))
+            stars = (number for root in members for number in (1, *(root,) * 2 * len(group)))
+            return tuple(stars if sizes is None else sizes)
     return ()
 
 

@@ -18,10 +18,11 @@ from hocket.policy.messages import MessageOps
 class CollectiveOps(DataOps, MessageOps):
     """Collectives over a group of ranks (default: all), in the order of their parts.
 
-    `algorithm` is `ring, halving_doubling, double_binary_tree, bcube, two_level, parameter_server, collect_spread, direct,
-    in_place` or `auto`; `sizes` are the groups of `two_level` (default: by host), or the shares of each member to collect and
-    then to spread for `collect_spread` (default: equal), `base` is the fan-out of `bcube`, `servers` the number of members
-    that serve.
+    `algorithm` is `ring, halving_doubling, double_binary_tree, bcube, two_level, parameter_server, collect_spread, trees,
+    direct, in_place` or `auto`; `sizes` are the groups of `two_level` (default: by host), the shares of each member to collect
+    and then to spread for `collect_spread` (default: equal), or of each tree its weight, each member's parent on the way up and
+    each one's on the way down for `trees` (default: a star around each member). `base` is the fan-out of `bcube`, `servers` the
+    number of members that serve.
     `library` (`gloo`, `nccl`, `mpi`) executes the collective instead of the native wire. The ranks of a group call its collectives
     in the same order.
     """

@@ -15,6 +15,7 @@ from hocket.cli.shared.refuse import refuse
 from hocket.cli.shared.values import One, count, rate
 from hocket.tools.simulation.shapes import Kind, Shape
 from hocket.tools.simulation.sweep import changed
+from hocket.tools.simulation.wired import Wired, read
 
 KINDS = get_args(Kind)
 
@@ -28,12 +29,17 @@ SETTINGS: dict[str, tuple[str, Callable[[str], Any]]] = {
 """Field of `Shape` and value, by the name in the option; latencies are microseconds."""
 
 
-def shape(text: str) -> Shape:
-    """Return the shape of `torus:4x4,10Gbit,latency=5`. ValueError for anything else.
+FILE_ENDING = ".toml"
+
+
+def shape(text: str) -> Shape | Wired:
+    """Return the shape of `torus:4x4,10Gbit,latency=5`, or the network in a file of links. ValueError for anything else.
 
     >>> shape("leaf-spine:4x8,25Gbit,spines=2").extents
     (4, 8)
     """
+    if text.endswith(FILE_ENDING):
+        return read(Path(text))
     kind, _, rest = text.partition(":")
     size, speed, *more = rest.split(",")
     fields: dict[str, Any] = {}
@@ -51,7 +57,7 @@ def shape(text: str) -> Shape:
 
 SHAPE = One(
     "shape",
-    "a shape such as star:16,10Gbit, leaf-spine:4x8,25Gbit,oversubscription=3,spines=2, fat-tree:8,25Gbit or torus:4x4x4,100Gbit",
+    "a file of links, or a shape such as star:16,10Gbit, leaf-spine:4x8,25Gbit,oversubscription=3,spines=2, fat-tree:8,25Gbit or torus:4x4x4,100Gbit",
     shape,
 )
 
@@ -59,17 +65,17 @@ network_option = click.option(
     "--network",
     "shape",
     type=SHAPE,
-    metavar="SHAPE:SIZE,RATE[,NAME=VALUE]...",
-    help="A generated network in place of --cluster: star:HOSTS, leaf-spine:LEAVESxHOSTS, fat-tree:PORTS or "
+    metavar="LINKS.toml|SHAPE:SIZE,RATE[,NAME=VALUE]...",
+    help="A network in place of --cluster, from a file of links and switches or generated: star:HOSTS, leaf-spine:LEAVESxHOSTS, fat-tree:PORTS or "
     "torus:AxBxC; names are latency (µs), ranks (per host), nics (star), oversubscription and spines (leaf-spine).",
 )
 place_option = cluster_option("Cluster file (TOML); this or --network.")
 
 
 def place(
-    cluster_path: Path | None, shape: Shape | None, bandwidth_bit_per_s: float | None, *, shaped: bool
-) -> Cluster | Shape:
-    """Return the cluster in the file, at another rate if given, or the shape. UsageError: both, none, or options of clusters."""
+    cluster_path: Path | None, shape: Shape | Wired | None, bandwidth_bit_per_s: float | None, *, shaped: bool
+) -> Cluster | Shape | Wired:
+    """Return the cluster in the file, at another rate if given, or the other network. UsageError: both, none, or options of clusters."""
     if cluster_path is not None and shape is None:
         return changed(files.read(cluster_path, Cluster), bandwidth_bit_per_s, None)
     if shape is None or cluster_path is not None:
@@ -77,11 +83,11 @@ def place(
     refuse(
         {"--bandwidth": bandwidth_bit_per_s},
         ("--bandwidth",),
-        "a generated network has its own rate, behind the size",
+        "the network has its own rates",
     )
     refuse(
         {"--shaped": shaped or None},
         ("--shaped",),
-        "the testbed emulates a cluster file, no generated network",
+        "the testbed emulates a cluster file, no other network",
     )
     return shape

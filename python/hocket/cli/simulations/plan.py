@@ -34,6 +34,7 @@ from hocket.tools.simulation.fidelity import Fidelity
 from hocket.tools.simulation.networks import from_cluster
 from hocket.tools.simulation.outcome import Outcome
 from hocket.tools.simulation.shapes import Shape
+from hocket.tools.simulation.wired import Wired
 
 LINKS_SHOWN = 8
 
@@ -62,7 +63,7 @@ def command(
     *,
     path: Path,
     cluster_path: Path | None,
-    shape: Shape | None,
+    shape: Shape | Wired | None,
     profile_path: Path | None,
     bandwidth_bit_per_s: float | None,
     fidelity: Fidelity,
@@ -86,12 +87,14 @@ def command(
     if aggregate is not None:
         if steps > 1 or trace_path or shaped:
             raise UsageError("--aggregate is one step by flows: leave out --steps, --trace and --shaped")
-        network = where.network(plan.world) if isinstance(where, Shape) else from_cluster(where, plan.world)
+        network = (
+            from_cluster(where, plan.world) if isinstance(where, Cluster) else where.network(plan.world)
+        )
         outcome = aggregation.predict(plan, network, profile, aggregate, conditions=conditions)
     elif fidelity != "flow":
-        if isinstance(where, Shape):
+        if not isinstance(where, Cluster):
             raise UsageError(
-                "a generated network is simulated by flows: leave out --fidelity, or give --cluster"
+                "a network without a cluster file is simulated by flows: leave out --fidelity, or give --cluster"
             )
         outcome = levels.predict(plan, where, profile, fidelity=fidelity)
     else:
@@ -151,7 +154,7 @@ def _links(outcome: Outcome) -> Table:
 
 def _by_flow(
     plan: Plan,
-    where: Cluster | Shape,
+    where: Cluster | Shape | Wired,
     profile: Profile,
     conditions: Conditions,
     *,
@@ -159,11 +162,11 @@ def _by_flow(
     shaped: bool,
     trace_path: Path | None,
 ) -> Outcome:
-    cluster = None if isinstance(where, Shape) else where
+    cluster = where if isinstance(where, Cluster) else None
     network = (
-        where.network(plan.world)
-        if isinstance(where, Shape)
-        else from_cluster(where, plan.world, shaped=shaped)
+        from_cluster(where, plan.world, shaped=shaped)
+        if isinstance(where, Cluster)
+        else where.network(plan.world)
     )
     recorded = trace_path is not None
     run = flow.predict(plan, network, profile, conditions=conditions, steps=steps, recorded=recorded)

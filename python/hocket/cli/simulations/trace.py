@@ -19,6 +19,7 @@ from hocket.tools.replay.run import Replayed
 from hocket.tools.simulation.aggregation import Switch
 from hocket.tools.simulation.conditions import Conditions
 from hocket.tools.simulation.shapes import Shape
+from hocket.tools.simulation.wired import Wired
 
 
 @click.command("trace")
@@ -50,7 +51,7 @@ def command(
     *,
     paths: tuple[Path, ...],
     cluster_path: Path | None,
-    shape: Shape | None,
+    shape: Shape | Wired | None,
     worlds: tuple[int, ...] | None,
     bandwidths: tuple[float | None, ...],
     conditions: Conditions,

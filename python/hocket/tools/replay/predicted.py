@@ -27,11 +27,12 @@ from hocket.tools.simulation.conditions import Conditions, Costs
 from hocket.tools.simulation.flow import Prepared
 from hocket.tools.simulation.networks import from_cluster
 from hocket.tools.simulation.shapes import Shape
+from hocket.tools.simulation.wired import Wired
 
 
 def predicted(
     paths: Sequence[Path],
-    where: Cluster | Shape,
+    where: Cluster | Shape | Wired,
     *,
     workers: int | None = None,
     computation: float = 1.0,
@@ -134,14 +135,16 @@ def predict(
     )
 
 
-def _network(where: Cluster | Shape, world: int, *, shaped: bool) -> Network:
-    return where.network(world) if isinstance(where, Shape) else from_cluster(where, world, shaped=shaped)
+def _network(where: Cluster | Shape | Wired, world: int, *, shaped: bool) -> Network:
+    if isinstance(where, Cluster):
+        return from_cluster(where, world, shaped=shaped)
+    return where.network(world)
 
 
-def _plan(recording: Trace | Recording, plan: Plan, workers: int | None, where: Cluster | Shape) -> Plan:
+def _plan(recording: Trace | Recording, plan: Plan, workers: int | None, where: Cluster | Shape | Wired) -> Plan:
     if workers in (None, plan.world):
         return plan
-    if isinstance(where, Shape):
+    if not isinstance(where, Cluster):
         raise UsageError(
             f"the trace's plan is for {plan.world} ranks, and its rules for others need hosts and racks\nhint: give a cluster file"
         )

@@ -118,6 +118,7 @@ def _algorithm(bucket: Bucket) -> str:
                 "nothing": "",
                 "sizes": f" (groups of {numbers})",
                 "base": f" (base {numbers})",
+                "trees": f" ({len(sizes) // (2 * len(bucket.order) + 1)} pairs)",
                 "shares": f" ({', '.join(sides)}; ranks {', '.join(map(str, bucket.order))})",
             }
             return entry.title + behind.get(entry.takes, f" ({numbers} of them)")

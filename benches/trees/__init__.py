@@ -1,0 +1,1 @@
+"""All-reduces by trees on networks of accelerators, by simulation."""

@@ -1,0 +1,223 @@
+//! Removal of switches: what flows into one and out of it again becomes capacity between its neighbours, until only ranks are left.
+//!
+//! Cuts must keep what trees need. Where a switch passes on as much as it gets, there is always such a split (Bang-Jensen, Frank and
+//! Jackson 1995; Zhao et al., arXiv 2402.06787, section 5.2). The even one among neighbours whose routes lead through the switch keeps
+//! it for most networks, and is tried first; else pair by pair, each as far as all cuts allow.
+
+use super::flow::Flow;
+use super::graph::Graph;
+use std::collections::{BTreeMap, BTreeSet};
+
+type Pair = (usize, usize);
+
+#[derive(Clone)]
+struct Split {
+    graph: Graph,
+    trees: u64,
+}
+
+/// Capacities between ranks alone, with room for `trees` out of each rank. `routed`: pairs of vertices on a route, which come first.
+pub fn without_switches(graph: &Graph, trees: u64, routed: &BTreeSet<Pair>) -> Graph {
+    // No cut needs more.
+    let graph = graph.scaled(|capacity| capacity.min(trees * graph.ranks as u64));
+    let mut split = Split { graph, trees };
+    let mut switches: Vec<usize> = (split.graph.ranks..split.graph.vertices).collect();
+    while let Some(at) = (0..switches.len()).min_by_key(|&at| split.pairs(switches[at])) {
+        let switch = switches.remove(at);
+        let mut even = split.clone();
+        even.fill(switch, routed);
+        even.remove(switch);
+        if even.graph.admits(trees) {
+            split = even;
+        } else {
+            Exact::new(&mut split, switch).all(routed);
+            split.remove(switch);
+        }
+    }
+    Graph { vertices: split.graph.ranks, ..split.graph }
+}
+
+impl Split {
+    /// Vertices before a switch, and after it, with the capacities.
+    fn neighbours(&self, switch: usize) -> [Vec<(usize, u64)>; 2] {
+        let edges = || self.graph.capacities.iter();
+        let before = edges().filter(|((_, to), _)| *to == switch).map(|((from, _), &c)| (*from, c));
+        let after = edges().filter(|((from, _), _)| *from == switch).map(|((_, to), &c)| (*to, c));
+        [before.collect(), after.collect()]
+    }
+
+    fn pairs(&self, switch: usize) -> usize {
+        let [before, after] = self.neighbours(switch);
+        before.len() * after.len()
+    }
+
+    /// Shares out what flows through a switch as evenly as whole numbers allow.
+    fn fill(&mut self, switch: usize, routed: &BTreeSet<Pair>) {
+        let [mut before, mut after] = self.neighbours(switch);
+        let partners: Vec<Vec<usize>> = before
+            .iter()
+            .map(|&(from, _)| {
+                let places = |wanted: &dyn Fn(usize) -> bool| -> Vec<usize> {
+                    (0..after.len()).filter(|&at| wanted(after[at].0)).collect()
+                };
+                let mut found = places(&|to| routed.contains(&(from, to)));
+                if found.is_empty() {
+                    found = places(&|to| to != from);
+                }
+                // Those after it first, so that no vertex is everybody's first.
+                let first = found.iter().position(|&at| after[at].0 > from).unwrap_or_default();
+                found.rotate_left(first);
+                found
+            })
+            .collect();
+        loop {
+            let mut moved = false;
+            for round in 0..partners.iter().map(Vec::len).max().unwrap_or_default() {
+                for ((from, left), partners) in before.iter_mut().zip(&partners) {
+                    let Some(&at) = partners.get(round) else { continue };
+                    let amount = left.div_ceil((partners.len() - round) as u64).min(after[at].1);
+                    if amount > 0 {
+                        self.shift(*from, switch, after[at].0, amount);
+                        *left -= amount;
+                        after[at].1 -= amount;
+                        moved = true;
+                    }
+                }
+            }
+            if !moved {
+                return;
+            }
+        }
+    }
+
+    /// Makes capacity through a switch capacity between its neighbours.
+    fn shift(&mut self, from: usize, switch: usize, to: usize, amount: u64) {
+        self.graph.take((from, switch), amount);
+        self.graph.take((switch, to), amount);
+        self.graph.add(from, to, amount);
+    }
+
+    /// Drops what is left of a switch's edges.
+    fn remove(&mut self, switch: usize) {
+        self.graph.capacities.retain(|(from, to), _| *from != switch && *to != switch);
+    }
+}
+
+/// Splits one switch pair by pair.
+struct Exact<'a> {
+    split: &'a mut Split,
+    switch: usize,
+    /// Of the source, which is in front of all cuts, to each vertex, and of each vertex to the sink, which is behind them: as far as
+    /// a question needs.
+    flow: Flow,
+    sink: usize,
+    heads: Vec<usize>,
+    tails: Vec<usize>,
+    numbers: BTreeMap<Pair, usize>,
+    /// What crosses every cut at least.
+    all: u64,
+}
+
+impl<'a> Exact<'a> {
+    fn new(split: &'a mut Split, switch: usize) -> Self {
+        let (graph, trees) = (&split.graph, split.trees);
+        let mut flow = Flow::new(graph.vertices + 2);
+        let (source, sink) = (graph.vertices, graph.vertices + 1);
+        let heads = (0..graph.vertices).map(|vertex| {
+            let own = if vertex < graph.ranks { trees } else { 0 };
+            flow.edge(source, vertex, own)
+        });
+        let heads = heads.collect();
+        let tails = (0..graph.vertices).map(|vertex| flow.edge(vertex, sink, 0)).collect();
+        let edge = |(&(from, to), &capacity): (&Pair, &u64)| ((from, to), flow.edge(from, to, capacity));
+        let numbers = graph.capacities.iter().map(edge).collect();
+        let all = trees * graph.ranks as u64;
+        Self { split, switch, flow, sink, heads, tails, numbers, all }
+    }
+
+    fn all(&mut self, routed: &BTreeSet<Pair>) {
+        self.balance();
+        let [before, after] = self.split.neighbours(self.switch);
+        let mut pairs: Vec<Pair> =
+            before.iter().flat_map(|(from, _)| after.iter().map(move |(to, _)| (*from, *to))).collect();
+        // Routed ones first; of a vertex with itself, which is no capacity at all, last.
+        let apart = |(from, to): &Pair| (to + self.split.graph.vertices - from) % self.split.graph.vertices;
+        pairs.sort_by_key(|pair| (pair.0 == pair.1, !routed.contains(pair), apart(pair)));
+        for even in [true, false] {
+            for &(from, to) in &pairs {
+                let [into, out] = [self.capacity((from, self.switch)), self.capacity((self.switch, to))];
+                let quota = if even { into.div_ceil(after.len() as u64) } else { into };
+                let most = quota.min(out);
+                let amount = self.slack(&[from, to], &[self.switch], most);
+                let amount = self.slack(&[self.switch], &[from, to], amount);
+                if amount > 0 {
+                    self.split.shift(from, self.switch, to, amount);
+                    self.update((from, self.switch));
+                    self.update((self.switch, to));
+                    self.update((from, to));
+                }
+            }
+        }
+    }
+
+    /// Takes capacity off the side of the switch that has more, as far as cuts allow.
+    fn balance(&mut self) {
+        let sides = self.split.neighbours(self.switch);
+        let [into, out] = [0, 1].map(|side: usize| sides[side].iter().map(|(_, c)| c).sum::<u64>());
+        let larger = usize::from(out > into);
+        let (sum, mut excess) = (into.max(out), into.abs_diff(out));
+        let share = excess;
+        for even in [true, false] {
+            for &(vertex, capacity) in &sides[larger] {
+                let edge = if larger == 0 { (vertex, self.switch) } else { (self.switch, vertex) };
+                let quota = if even { (capacity * share).div_ceil(sum) } else { excess };
+                let most = quota.min(excess).min(self.capacity(edge));
+                let amount = self.slack(&[edge.0], &[edge.1], most);
+                self.split.graph.take(edge, amount);
+                self.update(edge);
+                excess -= amount;
+            }
+        }
+    }
+
+    fn capacity(&self, pair: Pair) -> u64 {
+        self.split.graph.capacities.get(&pair).copied().unwrap_or_default()
+    }
+
+    fn update(&mut self, pair: Pair) {
+        let capacity = self.capacity(pair);
+        match self.numbers.get(&pair) {
+            Some(&number) => self.flow.set(number, capacity),
+            None if pair.0 != pair.1 => {
+                self.numbers.insert(pair, self.flow.edge(pair.0, pair.1, capacity));
+            }
+            None => {}
+        }
+    }
+
+    /// How much less may cross the cuts with some vertices before them, and others and a rank behind; no more than `most`.
+    fn slack(&mut self, before: &[usize], behind: &[usize], most: u64) -> u64 {
+        if most == 0 {
+            return 0;
+        }
+        let limit = self.all + most;
+        before.iter().for_each(|&vertex| self.flow.set(self.heads[vertex], limit));
+        behind.iter().for_each(|&vertex| self.flow.set(self.tails[vertex], limit));
+        let (source, ranks) = (self.sink - 1, self.split.graph.ranks);
+        let mut least = self.flow.most(source, self.sink, limit);
+        if least < limit && behind.iter().all(|&vertex| vertex >= ranks) {
+            // More behind the cut only adds to what crosses it.
+            least = limit;
+            for rank in (0..ranks).filter(|rank| !before.contains(rank)) {
+                self.flow.set(self.tails[rank], limit);
+                least = least.min(self.flow.most(source, self.sink, limit));
+                self.flow.set(self.tails[rank], 0);
+            }
+        }
+        for &vertex in before {
+            self.flow.set(self.heads[vertex], if vertex < ranks { self.split.trees } else { 0 });
+        }
+        behind.iter().for_each(|&vertex| self.flow.set(self.tails[vertex], 0));
+        least.saturating_sub(self.all)
+    }
+}
