@@ -29,6 +29,7 @@ from benches.commands import (
     start,
     strategies,
     trainers,
+    trees,
 )
 from hocket.cli.main import run
 
@@ -66,6 +67,7 @@ for _each in (
     start,
     strategies,
     trainers,
+    trees,
 ):
     benches.add_command(_each.command)
 

@@ -17,7 +17,7 @@ pub struct Tree {
 }
 
 /// Edges that are looked at, once one is found that some of a batch may take: another may take all of it.
-const LOOKS: usize = 6;
+const LOOKS: usize = 3;
 const OUTSIDE: usize = usize::MAX;
 
 #[derive(Clone)]

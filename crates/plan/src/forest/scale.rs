@@ -5,7 +5,7 @@ use super::graph::{Graph, Ratio, divisor};
 /// Numbers of trees that are tried, if the optimum takes more.
 const TREES_MAX: u64 = 24;
 /// Part of the optimum that is as good as it.
-const LOSS: f64 = 0.002;
+const LOSS: f64 = 0.005;
 /// That halve an interval of times until rates are the same whole numbers.
 const HALVINGS: u32 = 30;
 

@@ -1,8 +1,8 @@
 //! Removal of switches: what flows into one and out of it again becomes capacity between its neighbours, until only ranks are left.
 //!
 //! Cuts must keep what trees need. Where a switch passes on as much as it gets, there is always such a split (Bang-Jensen, Frank and
-//! Jackson 1995; Zhao et al., arXiv 2402.06787, section 5.2). The even one among neighbours whose routes lead through the switch keeps
-//! it for most networks, and is tried first; else pair by pair, each as far as all cuts allow.
+//! Jackson 1995; Zhao et al., arXiv 2402.06787, section 5.2). The even one among neighbours whose routes lead through the switch, or
+//! whom it alone connects, keeps it for most networks, and is tried first; else pair by pair, each as far as all cuts allow.
 
 use super::flow::Flow;
 use super::graph::Graph;
@@ -24,15 +24,20 @@ pub fn without_switches(graph: &Graph, trees: u64, routed: &BTreeSet<Pair>) -> G
     let mut switches: Vec<usize> = (split.graph.ranks..split.graph.vertices).collect();
     while let Some(at) = (0..switches.len()).min_by_key(|&at| split.pairs(switches[at])) {
         let switch = switches.remove(at);
-        let mut even = split.clone();
-        even.fill(switch, routed);
-        even.remove(switch);
-        if even.graph.admits(trees) {
-            split = even;
-        } else {
+        let parts = split.parts(switch);
+        let on_routes: &dyn Fn(Pair) -> bool = &|pair| routed.contains(&pair);
+        let only_here: &dyn Fn(Pair) -> bool = &|(from, to)| parts[from] != parts[to];
+        let even = [[on_routes, on_routes], [only_here, on_routes]].into_iter().find_map(|wanted| {
+            let mut even = split.clone();
+            even.fill(switch, &wanted);
+            even.remove(switch);
+            even.graph.admits(trees).then_some(even)
+        });
+        split = even.unwrap_or_else(|| {
             Exact::new(&mut split, switch).all(routed);
             split.remove(switch);
-        }
+            split
+        });
     }
     Graph { vertices: split.graph.ranks, ..split.graph }
 }
@@ -51,8 +56,22 @@ impl Split {
         before.len() * after.len()
     }
 
-    /// Shares out what flows through a switch as evenly as whole numbers allow.
-    fn fill(&mut self, switch: usize, routed: &BTreeSet<Pair>) {
+    /// By vertex: one of those that it is connected with beside a switch, the same for all of them.
+    fn parts(&self, switch: usize) -> Vec<usize> {
+        let mut parts: Vec<usize> = (0..self.graph.vertices).collect();
+        let beside = self.graph.capacities.keys().filter(|(from, to)| *from != switch && *to != switch);
+        for &(from, to) in beside {
+            let (one, other) = (parts[from], parts[to]);
+            if one != other {
+                parts.iter_mut().filter(|part| **part == other).for_each(|part| *part = one);
+            }
+        }
+        parts
+    }
+
+    /// Shares out what flows through a switch as evenly as whole numbers allow: of each vertex before it among those behind that the
+    /// first of `wanted` names which names any.
+    fn fill(&mut self, switch: usize, wanted: &[&dyn Fn(Pair) -> bool]) {
         let [mut before, mut after] = self.neighbours(switch);
         let partners: Vec<Vec<usize>> = before
             .iter()
@@ -60,10 +79,9 @@ impl Split {
                 let places = |wanted: &dyn Fn(usize) -> bool| -> Vec<usize> {
                     (0..after.len()).filter(|&at| wanted(after[at].0)).collect()
                 };
-                let mut found = places(&|to| routed.contains(&(from, to)));
-                if found.is_empty() {
-                    found = places(&|to| to != from);
-                }
+                let others = places(&|to| to != from);
+                let named = wanted.iter().map(|wanted| places(&|to| to != from && wanted((from, to))));
+                let mut found = named.chain([others]).find(|found| !found.is_empty()).unwrap_or_default();
                 // Those after it first, so that no vertex is everybody's first.
                 let first = found.iter().position(|&at| after[at].0 > from).unwrap_or_default();
                 found.rotate_left(first);
@@ -143,11 +161,12 @@ impl<'a> Exact<'a> {
         // Routed ones first; of a vertex with itself, which is no capacity at all, last.
         let apart = |(from, to): &Pair| (to + self.split.graph.vertices - from) % self.split.graph.vertices;
         pairs.sort_by_key(|pair| (pair.0 == pair.1, !routed.contains(pair), apart(pair)));
-        for even in [true, false] {
+        let others = after.len().saturating_sub(1).max(1) as u64;
+        let largest = before.iter().map(|(_, capacity)| capacity.div_ceil(others)).max().unwrap_or_default();
+        for quota in [largest, u64::MAX] {
             for &(from, to) in &pairs {
                 let [into, out] = [self.capacity((from, self.switch)), self.capacity((self.switch, to))];
-                let quota = if even { into.div_ceil(after.len() as u64) } else { into };
-                let most = quota.min(out);
+                let most = quota.min(into).min(out);
                 let amount = self.slack(&[from, to], &[self.switch], most);
                 let amount = self.slack(&[self.switch], &[from, to], amount);
                 if amount > 0 {

@@ -41,7 +41,9 @@ pub fn wiring(network: &Network, workers: usize) -> Wiring {
         let first = [*from, points.vertex(points.source(*from))];
         let passed: Vec<usize> = first.into_iter().chain(heads).chain([*to]).collect();
         for (at, &vertex) in passed.iter().enumerate() {
-            routed.extend(passed[at + 1..].iter().map(|&later| (vertex, later)));
+            routed.extend(
+                passed[at + 1..].iter().filter(|&&later| later != vertex).map(|&later| (vertex, later)),
+            );
         }
     }
     Wiring { graph, unit_bit_per_s, routed }

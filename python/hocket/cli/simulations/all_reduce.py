@@ -14,10 +14,6 @@ from hocket.cli.shared.output import publish
 from hocket.cli.shared.values import SIZE
 from hocket.tools.simulation import all_reduce, wired
 
-CHUNK_BYTES = 1 << 20
-"""Length of messages of a plan that is written."""
-
-
 @click.command("all-reduce")
 @click.argument("path", metavar="LINKS", type=FILE)
 @click.option(
@@ -30,7 +26,7 @@ CHUNK_BYTES = 1 << 20
     type=click.Choice(["ring", "direct"]),
     help="One to compare with, over the ranks in their order; repeatable.",
 )
-@output_option("Plan file (JSON) to write: one bucket that travels by the trees.")
+@output_option("Plan file (JSON) to write: buckets that travel by the trees.")
 @json_option
 def command(
     *, path: Path, size_bytes: int, algorithms: tuple[str, ...], output: Path | None, as_json: bool
@@ -62,6 +58,6 @@ def command(
         table,
     ]
     if output is not None:
-        files.write(output, all_reduce.plan(found.route, network.world, size_bytes, CHUNK_BYTES))
+        files.write(output, all_reduce.plan(found.route, network.world, size_bytes))
         shown.append(f"Plan written to {output}")
     publish(shown, {"trees": found, "predicted": rows}, as_json=as_json)

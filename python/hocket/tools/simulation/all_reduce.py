@@ -6,14 +6,16 @@ Links alone take time here, and so does no engine: what is compared is how algor
 from __future__ import annotations
 
 import time
+from itertools import pairwise
 
 from msgspec import Struct
 
 from hocket.artefacts.network import Network
 from hocket.artefacts.plan import AllReduce, Plan
-from hocket.artefacts.profile import Gradient, Profile
+from hocket.artefacts.profile import Gradient
 from hocket.errors import UsageError
 from hocket.planning.buckets import buckets, plan_of
+from hocket.planning.search import neutral_profile
 from hocket.tools.simulation import flow
 from hocket.tools.simulation.conditions import Costs
 
@@ -29,8 +31,9 @@ LINKS_ALONE = Costs(
 
 ITEM_BYTES, BITS = 4, 8
 
-CHUNKS = 512
-"""Number of chunks of a rank's part: with fewer, links wait for the first and the last ones."""
+PIECES = 128
+"""Number of buckets that a payload is cut into, earlier ones more urgent: links then serve what others wait for before what they
+could do at any time. With fewer, the first and the last ones count more."""
 
 
 class Trees(Struct, frozen=True, kw_only=True):
@@ -71,20 +74,21 @@ def trees(network: Network) -> Trees:
     )
 
 
-def plan(route: AllReduce, world: int, size_bytes: int, chunk_bytes: int) -> Plan:
-    """Return the plan of one bucket that travels by that route."""
-    made = buckets([[_gradient(size_bytes)]], route, range(world), chunk_bytes=chunk_bytes)
+def plan(route: AllReduce, world: int, size_bytes: int) -> Plan:
+    """Return the plan of buckets that travel by that route, one after the other."""
+    made = buckets(
+        [[each] for each in _gradients(size_bytes)], route, range(world), chunk_bytes=max(ITEM_BYTES, size_bytes)
+    )
     return plan_of(made, world, label=route.algorithm)
 
 
 def predict(network: Network, found: Trees, route: AllReduce, size_bytes: int) -> Predicted:
-    """Simulate an all-reduce of that size by that route."""
-    chunk_bytes = max(ITEM_BYTES, size_bytes // network.world // CHUNKS)
-    profile = _profile(size_bytes, network.world)
+    """Simulate an all-reduce of that size by that route, all of it there at once."""
+    profile = neutral_profile(_gradients(size_bytes))
     outcome = flow.predict(
-        plan(route, network.world, size_bytes, chunk_bytes), network, profile, costs=LINKS_ALONE
+        plan(route, network.world, size_bytes), network, profile, costs=LINKS_ALONE
     ).outcome
-    taken_s = outcome.buckets[0].done_s - outcome.buckets[0].launched_s
+    taken_s = max(each.done_s for each in outcome.buckets) - min(each.launched_s for each in outcome.buckets)
     return Predicted(
         algorithm=route.algorithm,
         taken_s=taken_s,
@@ -94,22 +98,11 @@ def predict(network: Network, found: Trees, route: AllReduce, size_bytes: int) -
     )
 
 
-def _gradient(size_bytes: int) -> Gradient:
-    return Gradient(
-        name="all", shape=(size_bytes // ITEM_BYTES,), dtype="f32", ready_s=0.0, needed_s=0.0
-    )
-
-
-def _profile(size_bytes: int, world: int) -> Profile:
-    return Profile(
-        model="one gradient",
-        world=world,
-        steps=0,
-        forward_s=0.0,
-        backward_s=0.0,
-        optimizer_s=0.0,
-        step_s=0.0,
-        gradients=(_gradient(size_bytes),),
-    )
-
-
+def _gradients(size_bytes: int) -> list[Gradient]:
+    elements = max(1, size_bytes // ITEM_BYTES)
+    pieces = min(PIECES, elements)
+    edges = [elements * at // pieces for at in range(pieces + 1)]
+    return [
+        Gradient(name=f"piece {at}", shape=(stop - start,), dtype="f32", ready_s=0.0, needed_s=0.0)
+        for at, (start, stop) in enumerate(pairwise(edges))
+    ]
