@@ -39,11 +39,11 @@ pub fn packed(graph: &Graph, trees: u64) -> Option<Vec<Tree>> {
     for (&(from, to), &capacity) in &graph.capacities {
         room[from][to] = capacity;
     }
-    let mut found = Vec::new();
+    let (mut found, mut full) = (Vec::new(), Vec::new());
     while let Some(mut batch) = waiting.pop() {
         let mut cuts = Cuts::new(&room, &waiting);
         while batch.depths.contains(&OUTSIDE) {
-            let (amount, from, to) = next(&batch, &room, &mut cuts)?;
+            let (amount, from, to) = next(&batch, &room, &mut cuts, &mut full)?;
             room[from][to] -= amount;
             cuts.take(from, to, amount);
             if amount < batch.tree.weight {
@@ -62,25 +62,44 @@ pub fn packed(graph: &Graph, trees: u64) -> Option<Vec<Tree>> {
 }
 
 /// The edge by which a batch grows, and how many of its trees take it: near the root, and all of them if possible.
-fn next(batch: &Batch, room: &[Vec<u64>], cuts: &mut Cuts) -> Option<(u64, usize, usize)> {
+///
+/// `full`: sets of ranks that no tree which has reached them may enter again, because others still have to. They stay so.
+fn next(
+    batch: &Batch,
+    room: &[Vec<u64>],
+    cuts: &mut Cuts,
+    full: &mut Vec<Vec<bool>>,
+) -> Option<(u64, usize, usize)> {
     let (depths, weight) = (&batch.depths, batch.tree.weight);
     let (inside, outside): (Vec<usize>, Vec<usize>) =
         (0..depths.len()).partition(|&rank| depths[rank] != OUTSIDE);
     let mut edges: Vec<(usize, usize)> =
         inside.iter().flat_map(|&from| outside.iter().map(move |&to| (from, to))).collect();
     edges.retain(|&(from, to)| room[from][to] > 0);
+    let reached = |set: &&Vec<bool>| inside.iter().any(|&rank| set[rank]);
+    for set in full.iter().filter(reached) {
+        edges.retain(|&(from, to)| set[from] || !set[to]);
+    }
     edges.sort_by_key(|&(from, to)| (depths[from], Reverse(room[from][to].min(weight))));
     let (mut best, mut looks) = (None::<(u64, usize, usize)>, 0);
+    let mut blocked: Vec<Vec<bool>> = Vec::new();
     for (from, to) in edges {
+        if blocked.iter().any(|set| !set[from] && set[to]) {
+            continue;
+        }
         let amount = cuts.slack(from, to, room[from][to].min(weight));
         if amount > best.map_or(0, |(most, ..)| most) {
             best = Some((amount, from, to));
+        }
+        if amount == 0 {
+            blocked.push(cuts.behind());
         }
         looks += usize::from(best.is_some());
         if amount == weight || looks == LOOKS {
             break;
         }
     }
+    full.append(&mut blocked);
     best
 }
 
@@ -133,6 +152,11 @@ impl Cuts {
         let crossing = self.flow.most(self.source, to, limit);
         self.flow.set(edge, own);
         crossing.saturating_sub(self.all)
+    }
+
+    /// By rank, after a question whose answer was none: whether it is behind the cut that allows no more.
+    fn behind(&self) -> Vec<bool> {
+        self.flow.source_side()[..self.heads.len()].iter().map(|before| !before).collect()
     }
 
     fn take(&mut self, from: usize, to: usize, amount: u64) {

@@ -6,6 +6,8 @@ use super::graph::{Graph, Ratio, divisor};
 const TREES_MAX: u64 = 24;
 /// Part of the optimum that is as good as it.
 const LOSS: f64 = 0.005;
+/// With fewer trees from each rank, few of its links carry much and others nothing; links are shared better if loads are alike.
+const TREES_MIN: u64 = 4;
 /// That halve an interval of times until rates are the same whole numbers.
 const HALVINGS: u32 = 30;
 
@@ -28,16 +30,17 @@ impl Scaled {
 /// With the fewest trees that are as good as the optimum; with the best number of those allowed, if it takes more.
 pub fn scaled(graph: &Graph, optimum: Ratio) -> Scaled {
     let common = graph.capacities.values().fold(optimum.under, |common, &capacity| divisor(common, capacity));
+    let times = TREES_MIN.div_ceil(optimum.under / common);
     let exact = Scaled {
-        graph: graph.scaled(|capacity| capacity / common * optimum.over),
-        trees: optimum.under / common,
-        time: optimum.over as f64 / common as f64,
+        graph: graph.scaled(|capacity| capacity / common * optimum.over * times),
+        trees: optimum.under / common * times,
+        time: (optimum.over * times) as f64 / common as f64,
     };
-    if exact.trees == 1 {
+    if exact.trees < 2 * TREES_MIN {
         return exact;
     }
     let (mut best, mut least) = (None, f64::INFINITY);
-    for trees in 1..=TREES_MAX.min(exact.trees - 1) {
+    for trees in TREES_MIN..=TREES_MAX.min(exact.trees - 1) {
         let least_time = optimum.value() * trees as f64;
         if let Some(found) =
             within(graph, trees, least_time, (least * (1.0 - LOSS)).min(2.0 * optimum.value()))
