@@ -122,7 +122,16 @@ def test_counted_bytes_are_those_of_the_program(world: int, algorithm: str, elem
         "two_level": (1, world - 1),
         "collect_spread": (*range(world), *range(world, 0, -1)),
         # Up a chain and down a star, and the reverse.
-        "trees": (2, 0, *range(world - 1), *(0,) * world, 1, *(world - 1,) * world, *range(1, world), world - 1),
+        "trees": (
+            2,
+            0,
+            *range(world - 1),
+            *(0,) * world,
+            1,
+            *(world - 1,) * world,
+            *range(1, world),
+            world - 1,
+        ),
     }
     made = bucket(algorithm, tuple(range(world)), elements, sizes=sizes.get(algorithm, ()))
     program = bucket_program(0, plan_of([made], world, label=""))

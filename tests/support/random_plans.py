@@ -94,7 +94,11 @@ def _route(draw: random.Random, order: tuple[int, ...], *, traced: bool, halves:
         "servers": (cut,),
         # Somebody collects, and somebody spreads.
         # A star and a chain around one root.
-        "trees": (3, *(cut - 1,) * world, *(max(at - 1, cut - 1) if at >= cut else min(at + 1, cut - 1) for at in range(world))),
+        "trees": (
+            3,
+            *(cut - 1,) * world,
+            *(max(at - 1, cut - 1) if at >= cut else min(at + 1, cut - 1) for at in range(world)),
+        ),
         "shares": (1, *(draw.randint(0, 3) for _ in range(2 * world - 2)), 1),
     }
     return AllReduce(algorithm=entry.name, sizes=sizes.get(entry.takes, ()))

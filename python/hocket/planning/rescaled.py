@@ -46,6 +46,9 @@ from hocket.policy.algorithms import blocks
 
 HINT = "hint: make a plan for that many with `hocket plan`, and simulate it"
 
+BY_NETWORK = {"collect_spread": collecting_by_rates, "trees": trees_by_links}
+"""Functions that make the route of a cluster and an order anew, by algorithm."""
+
 
 @dataclass(frozen=True)
 class _Place:
@@ -175,12 +178,9 @@ def _route(bucket: Bucket, order: tuple[int, ...], old: _Place, new: _Place) -> 
         raise UsageError(f"a bucket of the plan is `{name(route)}`: nobody knows that of {new.world}\n{HINT}")
     if route.algorithm == "parameter_server" and route.sizes[0] > new.world:
         raise _too_many(route.sizes[0], new.world)
-    if route.algorithm == "collect_spread":
+    if route.algorithm in BY_NETWORK:
         assert new.cluster is not None  # noqa: S101  # the new cluster is known
-        return collecting_by_rates(new.cluster, order)
-    if route.algorithm == "trees":
-        assert new.cluster is not None  # noqa: S101  # the new cluster is known
-        return trees_by_links(new.cluster, order)
+        return BY_NETWORK[route.algorithm](new.cluster, order)
     if route.algorithm != "two_level":
         return route
     sizes, groups = route.sizes, bucket.rule.groups

@@ -18,8 +18,9 @@ struct Split {
 
 /// Capacities between ranks alone, with room for `trees` out of each rank. `routed`: pairs of vertices on a route, which come first.
 pub fn without_switches(graph: &Graph, trees: u64, routed: &BTreeSet<Pair>) -> Graph {
-    // No cut needs more.
-    let graph = graph.scaled(|capacity| capacity.min(trees * graph.ranks as u64));
+    // All trees together do not cross a link more often.
+    let most = trees * (graph.ranks * graph.ranks) as u64;
+    let graph = graph.scaled(|capacity| capacity.min(most));
     let mut split = Split { graph, trees };
     let mut switches: Vec<usize> = (split.graph.ranks..split.graph.vertices).collect();
     while let Some(at) = (0..switches.len()).min_by_key(|&at| split.pairs(switches[at])) {

@@ -163,6 +163,10 @@ fn racks_are_filled_in_both_directions() {
     let rates = [1e9, 2e8, 5e8, 1e9, 1e9, 3e8, 5e8, 1e9];
     let found = forest(&network(4, &rates, 1e-4, |from, to| vec![from, 4 + to]), 4).expect("trees");
     assert!(off(&found) < 0.01, "{}", off(&found));
+    // Three homes and a host: homes send no more than their own values and their parts of the sum.
+    let rates = [20.0, 20.0, 20.0, 1000.0, 100.0, 100.0, 100.0, 1000.0];
+    let found = forest(&network(4, &rates, 1e-4, |from, to| vec![from, 4 + to]), 4).expect("trees");
+    assert!(off(&found) < 0.01 && (found.least_s * 20.0 - 1.0).abs() < 1e-9, "{found:?}");
     // Ranks of a host share its memory and its card.
     let paths = |from: u32, to: u32| {
         let (here, there) = (from / 2, to / 2);

@@ -14,10 +14,17 @@ from hocket.cli.shared.output import publish
 from hocket.cli.shared.values import SIZE
 from hocket.tools.simulation import all_reduce, wired
 
+
 @click.command("all-reduce")
 @click.argument("path", metavar="LINKS", type=FILE)
 @click.option(
-    "--size", "size_bytes", type=SIZE, metavar="SIZE", default="1GiB", show_default=True, help="Bytes of each rank."
+    "--size",
+    "size_bytes",
+    type=SIZE,
+    metavar="SIZE",
+    default="1GiB",
+    show_default=True,
+    help="Bytes of each rank.",
 )
 @click.option(
     "--algorithm",

@@ -57,7 +57,8 @@ def shape(text: str) -> Shape | Wired:
 
 SHAPE = One(
     "shape",
-    "a file of links, or a shape such as star:16,10Gbit, leaf-spine:4x8,25Gbit,oversubscription=3,spines=2, fat-tree:8,25Gbit or torus:4x4x4,100Gbit",
+    "a shape such as star:16,10Gbit, leaf-spine:4x8,25Gbit,oversubscription=3,spines=2, fat-tree:8,25Gbit "
+    "or torus:4x4x4,100Gbit; or a file of links that ends in .toml",
     shape,
 )
 
@@ -66,7 +67,8 @@ network_option = click.option(
     "shape",
     type=SHAPE,
     metavar="LINKS.toml|SHAPE:SIZE,RATE[,NAME=VALUE]...",
-    help="A network in place of --cluster, from a file of links and switches or generated: star:HOSTS, leaf-spine:LEAVESxHOSTS, fat-tree:PORTS or "
+    help="A network in place of --cluster, from a file of links and switches or generated: star:HOSTS, "
+    "leaf-spine:LEAVESxHOSTS, fat-tree:PORTS or "
     "torus:AxBxC; names are latency (µs), ranks (per host), nics (star), oversubscription and spines (leaf-spine).",
 )
 place_option = cluster_option("Cluster file (TOML); this or --network.")
@@ -75,7 +77,7 @@ place_option = cluster_option("Cluster file (TOML); this or --network.")
 def place(
     cluster_path: Path | None, shape: Shape | Wired | None, bandwidth_bit_per_s: float | None, *, shaped: bool
 ) -> Cluster | Shape | Wired:
-    """Return the cluster in the file, at another rate if given, or the other network. UsageError: both, none, or options of clusters."""
+    """Return the cluster in the file, at another rate if given, or the network. UsageError: both, none, or options of clusters."""
     if cluster_path is not None and shape is None:
         return changed(files.read(cluster_path, Cluster), bandwidth_bit_per_s, None)
     if shape is None or cluster_path is not None:

@@ -87,9 +87,7 @@ def command(
     if aggregate is not None:
         if steps > 1 or trace_path or shaped:
             raise UsageError("--aggregate is one step by flows: leave out --steps, --trace and --shaped")
-        network = (
-            from_cluster(where, plan.world) if isinstance(where, Cluster) else where.network(plan.world)
-        )
+        network = from_cluster(where, plan.world) if isinstance(where, Cluster) else where.network(plan.world)
         outcome = aggregation.predict(plan, network, profile, aggregate, conditions=conditions)
     elif fidelity != "flow":
         if not isinstance(where, Cluster):

@@ -141,7 +141,9 @@ def _network(where: Cluster | Shape | Wired, world: int, *, shaped: bool) -> Net
     return where.network(world)
 
 
-def _plan(recording: Trace | Recording, plan: Plan, workers: int | None, where: Cluster | Shape | Wired) -> Plan:
+def _plan(
+    recording: Trace | Recording, plan: Plan, workers: int | None, where: Cluster | Shape | Wired
+) -> Plan:
     if workers in (None, plan.world):
         return plan
     if not isinstance(where, Cluster):

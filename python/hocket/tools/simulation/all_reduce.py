@@ -1,6 +1,6 @@
-"""One all-reduce alone on a network, by trees that fill its links and by other algorithms, beside the least time of its narrowest cut.
+"""One all-reduce alone on a network, by trees that fill its links and by other algorithms, beside what its narrowest cut allows.
 
-Links alone take time here, and so does no engine: what is compared is how algorithms use a network.
+Only links take time here: what is compared is how algorithms use a network.
 """
 
 from __future__ import annotations
@@ -63,7 +63,9 @@ def trees(network: Network) -> Trees:
     found = native.trees(network.world)
     found_s = time.perf_counter() - began_s
     if found is None:
-        raise UsageError(f"{network.title}: there are no trees among {network.world} ranks that reach one another")
+        raise UsageError(
+            f"{network.title}: there are no trees among {network.world} ranks that reach one another"
+        )
     numbers, least_s, taken_s = found
     return Trees(
         route=AllReduce(algorithm="trees", sizes=tuple(numbers)),
@@ -77,7 +79,10 @@ def trees(network: Network) -> Trees:
 def plan(route: AllReduce, world: int, size_bytes: int) -> Plan:
     """Return the plan of buckets that travel by that route, one after the other."""
     made = buckets(
-        [[each] for each in _gradients(size_bytes)], route, range(world), chunk_bytes=max(ITEM_BYTES, size_bytes)
+        [[each] for each in _gradients(size_bytes)],
+        route,
+        range(world),
+        chunk_bytes=max(ITEM_BYTES, size_bytes),
     )
     return plan_of(made, world, label=route.algorithm)
 
