@@ -1,5 +1,5 @@
 //! Sums that switches make of workers' pieces on their way to a server, in a pool of slots at each rack's switch (Lao et
-//! al. 2021, "ATP"; the pool as in Sapio et al. 2021, "SwitchML").
+//! al. 2021, "ATP"; the pool as in Sapio et al. 2021).
 //!
 //! A worker numbers its pieces alike with all others, and sends piece `i` when its switch has told it that the slot of
 //! piece `i - slots` is free: the sum of that has been passed on. Switches of racks pass theirs to the switch of the
@@ -58,7 +58,7 @@ impl Sums {
 
     /// A piece arrives at a rack's switch: of the host at `port`, or the sum of another rack. `None`: it is dropped, as no
     /// slot is free, or its size is not that of the others'.
-    pub fn take(&mut self, rack: usize, port: Option<usize>, piece: Piece) -> Option<Vec<Passed>> {
+    pub fn take(&mut self, rack: usize, port: Option<usize>, piece: &Piece) -> Option<Vec<Passed>> {
         let home = self.racks[piece.server];
         let members = self.members(rack);
         let whole = if rack == home { piece.workers } else { piece.workers & members };
@@ -95,7 +95,7 @@ impl Sums {
         pool.own -= usize::from(slot.own);
         pool.passed.insert(slot_number, key);
         let news = piece.without_values();
-        let sum = Piece { from: whole, values: slot.values, ..piece };
+        let sum = Piece { from: whole, values: slot.values, ..*piece };
         let mut found = vec![if rack == home {
             Passed::ToServer(sum)
         } else {
@@ -129,9 +129,9 @@ mod tests {
     fn a_rack_sums_its_own_and_the_server_s_all() {
         let mut sums = Sums::new(2, &[0, 0, 1, 1, 1]);
         let whole = 0b1111;
-        assert_eq!(sums.take(0, Some(0), piece(0, 0, whole)), Some(vec![]));
-        assert_eq!(sums.take(0, Some(0), piece(0, 0, whole)), Some(vec![]), "it was added twice");
-        let passed = sums.take(0, Some(1), piece(1, 0, whole)).unwrap();
+        assert_eq!(sums.take(0, Some(0), &piece(0, 0, whole)), Some(vec![]));
+        assert_eq!(sums.take(0, Some(0), &piece(0, 0, whole)), Some(vec![]), "it was added twice");
+        let passed = sums.take(0, Some(1), &piece(1, 0, whole)).unwrap();
         let [
             Passed::ToRack { from: 0, rack: 1, piece: sum },
             Passed::Free { port: 0, .. },
@@ -141,11 +141,11 @@ mod tests {
             panic!("{passed:?}")
         };
         assert_eq!((sum.values.as_slice(), sum.from), ([3.0; 3].as_slice(), 0b11));
-        let again = sums.take(0, Some(0), piece(0, 0, whole)).unwrap();
+        let again = sums.take(0, Some(0), &piece(0, 0, whole)).unwrap();
         assert!(matches!(again[..], [Passed::Free { port: 0, .. }]), "{again:?}");
-        assert_eq!(sums.take(1, None, sum.clone()), Some(vec![]));
-        assert_eq!(sums.take(1, Some(3), piece(3, 0, whole)), Some(vec![]));
-        let passed = sums.take(1, Some(2), piece(2, 0, whole)).unwrap();
+        assert_eq!(sums.take(1, None, sum), Some(vec![]));
+        assert_eq!(sums.take(1, Some(3), &piece(3, 0, whole)), Some(vec![]));
+        let passed = sums.take(1, Some(2), &piece(2, 0, whole)).unwrap();
         let [Passed::ToServer(sum), Passed::Free { port: 2, .. }, Passed::Free { port: 3, .. }] = &passed[..]
         else {
             panic!("{passed:?}")
@@ -157,13 +157,13 @@ mod tests {
     #[test]
     fn pieces_without_a_slot_are_dropped() {
         let mut sums = Sums::new(2, &[0, 0, 0, 0, 0]);
-        assert!(sums.take(0, Some(0), piece(0, 0, 3)).is_some());
-        assert!(sums.take(0, Some(0), piece(0, 1, 3)).is_some());
-        assert!(sums.take(0, Some(0), piece(0, 2, 3)).is_none());
-        assert!(sums.take(0, Some(1), piece(1, 0, 3)).is_some());
-        assert!(sums.take(0, Some(0), piece(0, 2, 3)).is_some());
+        assert!(sums.take(0, Some(0), &piece(0, 0, 3)).is_some());
+        assert!(sums.take(0, Some(0), &piece(0, 1, 3)).is_some());
+        assert!(sums.take(0, Some(0), &piece(0, 2, 3)).is_none());
+        assert!(sums.take(0, Some(1), &piece(1, 0, 3)).is_some());
+        assert!(sums.take(0, Some(0), &piece(0, 2, 3)).is_some());
         let other = Piece { values: vec![0.0; 4], ..piece(1, 1, 3) };
-        assert!(sums.take(0, Some(1), other).is_none());
+        assert!(sums.take(0, Some(1), &other).is_none());
     }
 
     proptest! {
@@ -178,7 +178,7 @@ mod tests {
             let mut sums = Sums::new(slots, &racks);
             let workers = 0b1111;
             let mut lost = lost.into_iter().map(|draw| draw == 0);
-            let (mut free, mut arrived) = (vec![BTreeSet::new(); 4], BTreeMap::new());
+            let (mut free, mut arrived) = (vec![BTreeSet::new(); 4], BTreeSet::new());
             for _ in 0..10_000 {
                 if arrived.len() == pieces as usize && free.iter().all(|own| own.len() == pieces as usize) {
                     break;
@@ -192,13 +192,13 @@ mod tests {
                         if lost.next().unwrap_or(false) {
                             continue;
                         }
-                        let mut passed = sums.take(racks[port], Some(port), piece(port, number, workers)).unwrap();
+                        let mut passed = sums.take(racks[port], Some(port), &piece(port, number, workers)).unwrap();
                         while let Some(each) = passed.pop() {
                             match each {
-                                Passed::ToRack { rack, piece, .. } => passed.extend(sums.take(rack, None, piece).unwrap()),
+                                Passed::ToRack { rack, piece, .. } => passed.extend(sums.take(rack, None, &piece).unwrap()),
                                 Passed::ToServer(sum) => {
                                     prop_assert_eq!(&sum.values, &vec![10.0; 3]);
-                                    prop_assert!(arrived.insert(sum.number, ()).is_none(), "twice");
+                                    prop_assert!(arrived.insert(sum.number), "twice");
                                 }
                                 Passed::Free { port, piece } if !lost.next().unwrap_or(false) => {
                                     free[port].insert(piece.number);

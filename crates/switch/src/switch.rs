@@ -148,7 +148,7 @@ impl Switch {
                         self.counters.delivered += 1;
                         return Some((port, due.frame));
                     }
-                    End::Rack(rack, port, piece) => self.sum(due.at, rack, port, piece),
+                    End::Rack(rack, port, piece) => self.sum(due.at, rack, port, &piece),
                 }
                 continue;
             };
@@ -210,7 +210,7 @@ impl Switch {
         self.hold(through - beyond, source * self.ports, 0..0, end, false, frame);
     }
 
-    fn sum(&mut self, at: Nanos, rack: usize, port: Option<usize>, piece: Piece) {
+    fn sum(&mut self, at: Nanos, rack: usize, port: Option<usize>, piece: &Piece) {
         let Some(summing) = &mut self.summing else { return };
         let server = piece.server;
         let worker = piece.workers.trailing_zeros() as usize;
