@@ -28,6 +28,7 @@ from benches.commands import (
     simulate,
     start,
     strategies,
+    summed,
     trainers,
     trees,
 )
@@ -66,6 +67,7 @@ for _each in (
     simulate,
     start,
     strategies,
+    summed,
     trainers,
     trees,
 ):
