@@ -70,8 +70,11 @@ fn check(numbers: &[u32], _: Kind, n: usize) -> Result<(), Misfit> {
     Ok(())
 }
 
+/// Members with their parents.
+type Edges = Vec<(usize, usize)>;
+
 /// The root, and every other member with its parent, parents first; none where that is no tree.
-fn downwards(parents: &[u32]) -> Option<(usize, Vec<(usize, usize)>)> {
+fn downwards(parents: &[u32]) -> Option<(usize, Edges)> {
     let n = parents.len();
     let mut children = vec![Vec::new(); n];
     let mut root = None;
@@ -97,7 +100,7 @@ fn downwards(parents: &[u32]) -> Option<(usize, Vec<(usize, usize)>)> {
 
 fn weave(numbers: &[u32], _: Kind, _: usize, call: &Call, weave: &mut dyn Weave) {
     let n = call.n();
-    let trees: Vec<(u64, usize, [Vec<(usize, usize)>; 2])> = pairs(numbers, n)
+    let trees: Vec<(u64, usize, [Edges; 2])> = pairs(numbers, n)
         .filter_map(|pair| {
             let (root, up) = downwards(pair.up)?;
             Some((u64::from(pair.weight), root, [up, downwards(pair.down)?.1]))

@@ -12,7 +12,7 @@ pub struct Graph {
     pub capacities: BTreeMap<(usize, usize), u64>,
 }
 
-/// A fraction above zero in lowest terms.
+/// A fraction in lowest terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ratio {
     pub over: u64,
@@ -97,25 +97,27 @@ impl Graph {
             .map(|rank| Some(into(rank)).filter(|&into| into > 0).map(|into| Ratio::new(all - 1, into)))
             .collect();
         let mut best = starts?.into_iter().max_by(|one, other| one.value().total_cmp(&other.value()))?;
-        while let Some(larger) = self.larger(best)? {
+        while let Some(larger) = self.larger(best) {
+            if larger.under == 0 {
+                return None;
+            }
             best = larger;
         }
         Some(best)
     }
 
-    /// A cut with a larger ratio.
-    fn larger(&self, than: Ratio) -> Option<Option<Ratio>> {
+    /// The ratio of a cut that has a larger one; over zero where nothing crosses it.
+    fn larger(&self, than: Ratio) -> Option<Ratio> {
         let (mut flow, _) = self.scaled(|capacity| capacity * than.over).flow(than.under);
         let all = than.under * self.ranks as u64;
         for rank in 0..self.ranks {
             if flow.most(self.vertices, rank, all) < all {
                 let side = flow.source_side();
                 let before = (0..self.ranks).filter(|&rank| side[rank]).count() as u64;
-                let crossing = self.crossing(|vertex| side[vertex]);
-                return (crossing > 0).then(|| Some(Ratio::new(before, crossing)));
+                return Some(Ratio::new(before, self.crossing(|vertex| side[vertex])));
             }
         }
-        Some(None)
+        None
     }
 
     /// Capacity out of a set of vertices.

@@ -1,4 +1,4 @@
-//! All-reduce by trees that fill any network's links: as fast as its narrowest cut allows (Zhao et al., ForestColl, arXiv 2402.06787).
+//! All-reduce by trees that fill any network's links: as fast as its narrowest cut allows (Zhao et al., arXiv 2402.06787).
 //!
 //! Every rank collects an equal part of the elements along trees into it and spreads the sum along trees out of it. `wiring` is the
 //! network as a graph; `graph` has the least time, `scale` whole numbers of trees for it, `split` removes switches, `pack` finds the
@@ -136,6 +136,8 @@ fn paired(up: &Packed, down: &Packed, workers: usize) -> Vec<Pair> {
         }
     }
     let common = found.iter().fold(0, |common, pair| divisor(common, pair.weight)).max(1);
-    found.iter_mut().for_each(|pair| pair.weight /= common);
+    for pair in &mut found {
+        pair.weight /= common;
+    }
     found
 }

@@ -221,8 +221,12 @@ impl<'a> Exact<'a> {
             return 0;
         }
         let limit = self.all + most;
-        before.iter().for_each(|&vertex| self.flow.set(self.heads[vertex], limit));
-        behind.iter().for_each(|&vertex| self.flow.set(self.tails[vertex], limit));
+        for &vertex in before {
+            self.flow.set(self.heads[vertex], limit);
+        }
+        for &vertex in behind {
+            self.flow.set(self.tails[vertex], limit);
+        }
         let (source, ranks) = (self.sink - 1, self.split.graph.ranks);
         let mut least = self.flow.most(source, self.sink, limit);
         if least < limit && behind.iter().all(|&vertex| vertex >= ranks) {
@@ -237,7 +241,9 @@ impl<'a> Exact<'a> {
         for &vertex in before {
             self.flow.set(self.heads[vertex], if vertex < ranks { self.split.trees } else { 0 });
         }
-        behind.iter().for_each(|&vertex| self.flow.set(self.tails[vertex], 0));
+        for &vertex in behind {
+            self.flow.set(self.tails[vertex], 0);
+        }
         least.saturating_sub(self.all)
     }
 }

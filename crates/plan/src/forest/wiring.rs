@@ -28,7 +28,7 @@ pub fn wiring(network: &Network, workers: usize) -> Wiring {
     let (capacities, unit_bit_per_s) = whole(&rates);
     let without_limit = capacities.iter().sum();
     for (&link, capacity) in used.iter().zip(capacities) {
-        let (from, to) = (points.vertex(points.tail(link)), points.vertex(points.head(link)));
+        let (from, to) = (points.vertex(tail(link)), points.vertex(head(link)));
         graph.add(from, to, capacity);
     }
     for rank in 0..workers {
@@ -37,7 +37,7 @@ pub fn wiring(network: &Network, workers: usize) -> Wiring {
     }
     let mut routed = BTreeSet::new();
     for Way { from, to, links } in &points.ways {
-        let heads = links.iter().map(|&link| points.vertex(points.head(link)));
+        let heads = links.iter().map(|&link| points.vertex(head(link)));
         let first = [*from, points.vertex(points.source(*from))];
         let passed: Vec<usize> = first.into_iter().chain(heads).chain([*to]).collect();
         for (at, &vertex) in passed.iter().enumerate() {
@@ -69,6 +69,14 @@ struct Way {
     from: usize,
     to: usize,
     links: Vec<u32>,
+}
+
+const fn tail(link: u32) -> usize {
+    2 * link as usize
+}
+
+const fn head(link: u32) -> usize {
+    2 * link as usize + 1
 }
 
 /// Both ends of links and of ranks, joined where routes lead from one to the other.
@@ -111,14 +119,6 @@ impl Points {
         made
     }
 
-    const fn tail(&self, link: u32) -> usize {
-        2 * link as usize
-    }
-
-    const fn head(&self, link: u32) -> usize {
-        2 * link as usize + 1
-    }
-
     const fn source(&self, rank: usize) -> usize {
         2 * (self.links + rank)
     }
@@ -130,9 +130,9 @@ impl Points {
     fn join(&mut self) {
         let mut together = BTreeSet::new();
         for Way { from, to, links } in &self.ways {
-            together.insert((self.source(*from), self.tail(links[0])));
-            together.extend(links.windows(2).map(|two| (self.head(two[0]), self.tail(two[1]))));
-            together.insert((self.head(links[links.len() - 1]), self.sink(*to)));
+            together.insert((self.source(*from), tail(links[0])));
+            together.extend(links.windows(2).map(|two| (head(two[0]), tail(two[1]))));
+            together.insert((head(links[links.len() - 1]), self.sink(*to)));
         }
         for (one, other) in together {
             let (one, other) = (self.root(one), self.root(other));
@@ -158,7 +158,7 @@ impl Points {
         }
         let crossed = self.ways.iter().flat_map(|way| &way.links);
         let ends: BTreeSet<usize> =
-            crossed.flat_map(|&link| [self.root(self.tail(link)), self.root(self.head(link))]).collect();
+            crossed.flat_map(|&link| [self.root(tail(link)), self.root(head(link))]).collect();
         for root in ends.into_iter().chain(ranks.keys().copied()) {
             if !self.vertices.contains_key(&root) {
                 let own = ranks.get(&root).filter(|own| own.len() == 1).and_then(|own| own.first());
