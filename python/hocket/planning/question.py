@@ -385,8 +385,9 @@ def question_of(
     admitted = frozenset(
         name for entry in LIST for name in entry.measured_as if entry.proposed or name in measured
     )
-    # Where no other route comes near what links allow.
-    admitted |= {"trees"}
+    if not cluster.bandwidth_bit_per_s:
+        # Where no other route comes near what links allow; measured pairs are no links that several share.
+        admitted |= {"trees"}
     names = [cluster.hosts[at].rack for at in placement(cluster, world)]
     if helpers or _uneven(cluster, world, graph):
         admitted |= {"owned"}

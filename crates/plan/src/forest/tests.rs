@@ -1,3 +1,5 @@
+//! Trees against cuts that are tried one by one, and on networks whose narrowest cut is known by hand.
+
 use super::graph::{Graph, Ratio};
 use super::pack::{Tree, packed};
 use super::scale::scaled;
