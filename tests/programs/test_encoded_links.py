@@ -20,9 +20,11 @@ ROUTES = [
     *(
         AllReduce(algorithm=name)
         for name in ALL_REDUCES
-        if name not in ("two_level", "bcube", "parameter_server", "collect_spread")
+        if name not in ("two_level", "bcube", "parameter_server", "collect_spread", "trees")
     ),
     AllReduce(algorithm="two_level", sizes=(2, 2)),
+    # Up a chain and down a star, and the reverse.
+    AllReduce(algorithm="trees", sizes=(2, 0, 0, 1, 2, 0, 0, 0, 0, 1, 3, 3, 3, 3, 1, 2, 3, 3)),
     *(
         Owned(
             owners=tuple(Owner(rank=rank, share=share) for rank, share in enumerate(shares) if share), via=via
