@@ -39,7 +39,8 @@ WHOLE_TURN = 8 / 7
 """Length of a turn over the distance of its begin to the middle of its last quarter."""
 
 LOSSES_MIN = 4
-"""Losses of a turn on a rank from which its begin and its end are told apart."""
+"""Losses of a turn on a rank from which its begin and its end are told apart, so that where ranks try how many steps alone they
+bear, they begin with as many."""
 
 FEW, FEW_OF = 3, 8
 """Largest number of losses, and of so many one, that show the anchor: where data is unlike, ranks lose and gain back within some
@@ -58,6 +59,10 @@ HALF = 0.5
 CANCELLED, CANCELLED_FOR = 0.5, 3
 """Agreement, over that of ranks whose progress has nothing in common, below which ranks undo one another, and for how many
 exchanges."""
+
+GROWS_AFTER, GROWS_UNKNOWN = 2, 4
+"""Numbers of exchanges after so many steps alone that ranks see before they make more: where losses show what the anchor keeps, and
+where they do not."""
 
 STRAIGHT = 0.5
 """Way in a turn, over its steps times the first of them, below which it is bent: steps late in the turn lead elsewhere. Only then
@@ -203,6 +208,19 @@ class Judge:
         del seen[:-KEPT]
         return verdict
 
+    def keeps(self, fragment: int) -> bool:
+        """Return whether the exchanges of a fragment that were seen speak for more steps alone, after one without a verdict: they
+        keep what ranks gain, or there is nothing to keep."""
+        ranks, seen = self._seen.get(fragment, ((), []))
+        *before, now = seen or [None]
+        if now is None or len(seen) < GROWS_AFTER:
+            return False
+        known = [each for each in before if each.noise2 is not None]
+        if now.noise2 is None or self.began is None or not known:
+            return len(seen) >= GROWS_UNKNOWN
+        gains = gains_of(known[-WINDOW:], now, self.began, len(ranks))
+        return gains is None or gains.lacks <= 0 or (len(seen) >= GROWS_UNKNOWN and not gains.gained)
+
 
 def seen_of(steps: int, reports: Mapping[int, Report]) -> Seen:
     """Return what the reports of an exchange say together.
@@ -253,10 +271,34 @@ def by_loss(before: Sequence[Seen], now: Seen, began: float, ranks: int) -> Verd
             f"the loss came to {max(now.first, now.last):.4g} in {now.steps} steps alone, and was {highest:.4g} at most where "
             "turns began",
         )
-    window = before[-WINDOW:]
-    bends = [each.straight for each in window if each.straight is not None]
+    gains = gains_of(before[-WINDOW:], now, began, ranks)
+    if gains is None or not (gains.gained and gains.lacks > SIGNIFICANT * gains.lacks_error):
+        return None
+    turns = "the last turn" if len(before) == 1 else f"the last {min(len(before), WINDOW)} turns"
+    return Verdict(
+        False,
+        f"in {turns} of {now.steps} steps alone, the ranks' losses fell by {gains.own:.4g}, and exchanges kept {gains.kept:.4g} of "
+        "that",
+        min(max(gains.kept / gains.own, 0.0), HALF),
+    )
+
+
+class Gains(NamedTuple):
+    """Gains of ranks over some turns: the fall of their `own` losses, what the anchor `kept` of that, and what it `lacks` to the
+    least that it is to keep, with its standard error. `gained`: their own fall is beyond noise."""
+
+    own: float
+    kept: float
+    lacks: float
+    lacks_error: float
+    gained: bool
+
+
+def gains_of(window: Sequence[Seen], now: Seen, began: float, ranks: int) -> Gains | None:
+    """Return what so many ranks have gained in the turns of a window, each as long as that of `now`; None: there are none."""
     if not window:
         return None
+    bends = [each.straight for each in window if each.straight is not None]
     bent = bool(bends) and max(bends) < STRAIGHT
     keeps = WHOLE_TURN * (KEEPS if bent else KEEPS / ranks)
     fell = math.fsum(each.first - each.last for each in window)
@@ -270,15 +312,13 @@ def by_loss(before: Sequence[Seen], now: Seen, began: float, ranks: int) -> Verd
         + (now.noise2 or 0.0)
     )
     own = WHOLE_TURN * fell
-    gained = own > SMALL * abs(began) and fell > SIGNIFICANT * fell_error
-    if gained and keeps * fell - kept > SIGNIFICANT * lacks_error:
-        turns = "the last turn" if len(window) == 1 else f"the last {len(window)} turns"
-        return Verdict(
-            False,
-            f"in {turns} of {now.steps} steps alone, the ranks' losses fell by {own:.4g}, and exchanges kept {kept:.4g} of that",
-            min(max(kept / own, 0.0), HALF),
-        )
-    return None
+    return Gains(
+        own,
+        kept,
+        keeps * fell - kept,
+        lacks_error,
+        own > SMALL * abs(began) and fell > SIGNIFICANT * fell_error,
+    )
 
 
 def by_length(before: Sequence[Seen], now: Seen, ranks: int) -> Verdict | None:
@@ -327,6 +367,7 @@ class SavedDrift(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     restart."""
 
     most: int | None
+    grown: int | None
     discards: bool
     warned: bool
     pace: float

@@ -119,7 +119,10 @@ class Delays:
     def tell(self, autopilot: Stopwatch, plan: Plan) -> None:
         """Tell the autopilot which schedule its steps follow, and whether it is the plan's."""
         schedule, late = self._updates.schedule, not is_synchronous(plan.schedule)
-        learns = late and self.sentinel is not None and self.sentinel.learns
+        learns = late and (
+            (self.sentinel is not None and self.sentinel.learns)
+            or (self.drift is not None and self.drift.grows(plan))
+        )
         in_step = is_synchronous(schedule) or (schedule.steps == "local" and every(schedule) == 1)
         ended = late and self.retreated and in_step
         autopilot.scheduled(schedule, counts=not learns, retreated=ended)
