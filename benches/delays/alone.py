@@ -73,7 +73,7 @@ class Guard:
 
     def begins(self, schedule: Schedule) -> Schedule:
         """Return the schedule with which copies begin, if they are to train by this one."""
-        known = [each for each in (schedule, *self._safer) if every(each) >= LOSSES_MIN]
+        known = [each for each in (schedule, *self._safer) if every(each) > LOSSES_MIN]
         if self._acts and schedule.outer is not None and schedule.outer.grows and known:
             *self._longer, schedule = known
         return schedule
@@ -103,7 +103,7 @@ class Guard:
         self.exchanges.append((turns[0].iterations, reports))
         if every(schedule) == 1 or not self._acts:
             return None
-        verdict = self._judge.see(0, turns[0].iterations, reports)
+        verdict = self._judge.see(0, turns[0].iterations, reports, tries=bool(self._longer))
         if verdict is None and not (self._longer and self._judge.keeps(0)):
             return None
         self._judge.again()

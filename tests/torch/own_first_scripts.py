@@ -437,3 +437,31 @@ def retreated(lengths: str) -> list[Any]:
         found.append(applied(model))
     hk.flush(model)
     return [[*found, applied(model)], session.delays.retreated, session.updates.schedule.delay_max]
+
+
+def tried(fall: str) -> list[Any]:
+    """Schedules by turns while the logged loss falls by as much an iteration as `fall` says, by the schedule and in step: lateness
+    in each iteration; whether ranks have retreated, the iterations that were applied, and the model's numbers."""
+    by_schedule, in_step = map(float, fall.split(","))
+    model = Ones()
+    schedule = msgspec.structs.replace(schedule_of((2,), 1, 2, "linear"), steps="own first")
+    plan = plan_for(model, schedule, [["weight"], ["bias"]])
+    buckets = tuple(msgspec.structs.replace(bucket, dtype="f32") for bucket in plan.buckets)
+    model, optimizer = hk.distribute(
+        model,
+        torch.optim.SGD(model.parameters(), lr=STEP, momentum=0.5),
+        plan=msgspec.structs.replace(plan, buckets=buckets),
+    )
+    session = distributed_of(model).session
+    found, loss, draw = [], 50.0, torch.Generator().manual_seed(here()[0])
+    for _ in range(90):
+        optimizer.zero_grad()
+        model(torch.ones(1)).sum().backward()
+        optimizer.step()
+        late = session.updates.schedule.delay_max
+        loss -= by_schedule if late else in_step
+        hk.log(model, loss=loss + 0.01 * float(torch.randn(1, generator=draw)))
+        found.append(late)
+    hk.flush(model)
+    ends = [each for values in model.state_dict().values() for each in values.flatten().tolist()]
+    return [found, session.delays.retreated, applied(model), ends]

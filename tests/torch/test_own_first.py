@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import pytest
@@ -109,3 +110,21 @@ def test_a_job_retreats_to_updates_in_time(tmp_path: Path, lengths: str) -> None
         assert (retreated, late) == (True, 0)
         assert [own[:2] for own in found] == [[at, at] for at in [*range(1, 41), 40]]
         assert found[-1] == [40] * 4
+
+
+@pytest.mark.parametrize(
+    ("fall", "retreats"), [("0,0.1", True), ("0,0", False), ("0.1,0.1", False)], ids=["slower", "flat", "falls"]
+)
+def test_a_schedule_by_which_the_loss_falls_slower_is_left(tmp_path: Path, fall: str, retreats: bool) -> None:
+    """Broken: a training that goes on, but slower than in step, would never be noticed; ranks would go over to a trial in different
+    iterations; or a training whose loss falls would be interrupted by trials."""
+    ended = ranks.run(f"{SCRIPTS}:tried", 2, tmp_path, fall, settings=WATCHED)
+    assert ended.outcome.code == 0, ended.output
+    first, second = ended.returned
+    assert first == second
+    late, retreated, (made, gone), _ = first
+    assert (retreated, made, gone) == (retreats, 90, 90)
+    trials = sum(before > now for before, now in itertools.pairwise(late[10:]))
+    assert trials == {"0,0.1": 2, "0,0": 2, "0.1,0.1": 0}[fall]
+    assert late[-1] == (0 if retreats else 1)
+    assert ("training in step is faster" in ended.output) == retreats

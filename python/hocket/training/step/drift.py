@@ -104,7 +104,8 @@ class Drift:
         judges = self._settings.sentinel and self._settings.guard != "off"
         if outer is None or not outer.grows or not judges:
             return None
-        return min((every(each) for each in schedules if every(each) >= LOSSES_MIN), default=None)
+        # A script may log the loss of a step after the exchange that follows, which is none of the turn's then.
+        return min((every(each) for each in schedules if every(each) - each.delay_max > LOSSES_MIN), default=None)
 
     def passed(self) -> None:
         """Look at the first step of a turn that began at the anchor."""
@@ -154,7 +155,7 @@ class Drift:
             return False
         left = self._departures[uncounted[0]]
         self._departures[uncounted[0]] = replace(left, reports=tuple(reports.values()))
-        verdict = self._judge.see(left.arenas[0], left.steps, reports)
+        verdict = self._judge.see(left.arenas[0], left.steps, reports, tries=self.grows(plan))
         speaks = reporter == min(reports)
         if self.discards or not self._settings.sentinel:
             return False
