@@ -414,8 +414,8 @@ def scaled(steps: str) -> bool:
     return torch.allclose(ends[0], ends[2], rtol=1e-12) and torch.allclose(ends[1], ends[3], rtol=1e-12)
 
 
-def retreated(lengths: str) -> list[Any]:
-    """How many iterations are applied after each step, while one rank logs a loss that grows; whether all ranks have retreated."""
+def retreated(lengths: str, begins: str) -> list[Any]:
+    """How many iterations are applied after each step, while one rank logs a loss that grows from an iteration on; whether all ranks have retreated."""
     rank, _ = here()
     model = Ones()
     turns = tuple(map(int, lengths.split(",")))
@@ -433,7 +433,7 @@ def retreated(lengths: str) -> list[Any]:
         optimizer.zero_grad(set_to_none=iteration % 2 > 0)
         model(torch.ones(1)).sum().backward()
         optimizer.step()
-        hk.log(model, loss=1.5 ** max(0, iteration - 15) if rank == 1 else 1.0)
+        hk.log(model, loss=1.5 ** max(0, iteration - int(begins)) if rank == 1 else 1.0)
         found.append(applied(model))
     hk.flush(model)
     return [[*found, applied(model)], session.delays.retreated, session.updates.schedule.delay_max]
@@ -449,13 +449,13 @@ def tried(fall: str) -> list[Any]:
     buckets = tuple(msgspec.structs.replace(bucket, dtype="f32") for bucket in plan.buckets)
     model, optimizer = hk.distribute(
         model,
-        torch.optim.SGD(model.parameters(), lr=STEP, momentum=0.5),
+        torch.optim.SGD(model.parameters(), lr=STEP),
         plan=msgspec.structs.replace(plan, buckets=buckets),
     )
     session = distributed_of(model).session
     found, loss, draw = [], 50.0, torch.Generator().manual_seed(here()[0])
-    for _ in range(90):
-        optimizer.zero_grad()
+    for iteration in range(90):
+        optimizer.zero_grad(set_to_none=iteration % 2 > 0)
         model(torch.ones(1)).sum().backward()
         optimizer.step()
         late = session.updates.schedule.delay_max

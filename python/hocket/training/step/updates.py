@@ -130,13 +130,14 @@ class Updates:
         self.arena_of = {launch.number: at for at, bucket in enumerate(placed) for launch in bucket.launches}
 
     def begin(self, schedule: Schedule, *, anew: bool) -> None:
-        """Begin the turns of a schedule. `anew`: there were others, and means that were given last lie in the first slots now."""
+        """Begin the turns of a schedule. `anew`: there were others, and means that were given last lie in the first slots now; where
+        ranks trained ahead of an anchor, they were given none, and their gradients lie elsewhere."""
         if anew:
             self.close()
         self._anchor(schedule)
         self.schedule, self._flushed = schedule, False
         self.unmade = Unmade()
-        self.shown = dict.fromkeys(range(len(self.buckets)), 0) if anew else {}
+        self.shown = dict.fromkeys(range(len(self.buckets)), 0) if anew and self.moves else {}
 
     def _anchor(self, schedule: Schedule) -> None:
         """Begin or end steps of an anchor."""
