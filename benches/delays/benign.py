@@ -28,7 +28,7 @@ from hocket.artefacts.local import Local
 from hocket.artefacts.plan import Schedule
 from hocket.settings import Settings
 from hocket.tools.report.quantity import TIMES
-from hocket.training.guard import drift, fall, oversight, sentinel
+from hocket.training.guard import drift, oversight, sentinel
 
 SEEDS = (1, 2)
 
@@ -143,7 +143,7 @@ def speaks(guard: Guard, *, logs: bool) -> bool:
 
 def _kept(way: Way, seed: int, kept: Kept) -> Run:
     key = f"benign, {way.name}, {way.kind.name}, {way.task.__name__}, seed {seed}: {way.iterations} iterations, {way.schedule}"
-    judges = (oversight, sentinel, fall) if way.schedule.outer is None else (drift,)
+    judges = (oversight, sentinel) if way.schedule.outer is None else (drift,)
     by = (sys.modules[__name__], *(judges if way.schedule.turns else ()))
 
     def numbers() -> tuple[float, ...]:

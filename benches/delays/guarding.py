@@ -21,18 +21,17 @@ from benches.delays import benign, drifting, tasks
 from benches.delays.kept import NOTHING, Kept
 from benches.delays.learner import Learner, plan_of_schedules
 from benches.delays.learning import schedule_of
-from benches.delays.tasks import WORKERS, Task
+from benches.delays.tasks import Task
 from benches.delays.working import Copy
 from benches.row import Row
 from hocket.artefacts.learning import Learning
 from hocket.artefacts.plan import Due, Schedule, Turn
 from hocket.planning.admission import judged
 from hocket.planning.guard import accepted, used
-from hocket.planning.schedules import merge_of
 from hocket.settings import Settings
 from hocket.torch.curvature import largest_curvature
 from hocket.torch.hyperparameters import learning_of
-from hocket.training.guard import fall, oversight, sentinel
+from hocket.training.guard import oversight, sentinel
 from hocket.training.guard.sentinel import WINDOW_MIN
 
 MOMENTUM = 0.9
@@ -76,14 +75,7 @@ CASES = (
     Case(tasks.digits_cnn, rate=0.05, benign_rate=0.002, iterations=400, error=True),
 )
 
-OWN_CASES = (
-    Case(tasks.bowl, rate=1.5, benign_rate=0.04, iterations=400, schedule=OWN_FIRST),
-    Case(tasks.digits_resnet, rate=0.15, benign_rate=0.025, iterations=400, error=True, schedule=OWN_FIRST),
-    Case(tasks.digits_resnet, rate=0.4, benign_rate=0.025, iterations=400, error=True, schedule=OWN_FIRST),
-)
-
-IN_STEP_S = 1.25
-"""Time of an iteration in step over that of another one, as where links take a quarter longer than computation."""
+OWN_CASES = (Case(tasks.bowl, rate=1.5, benign_rate=0.04, iterations=400, schedule=OWN_FIRST),)
 
 
 @dataclass(frozen=True)
@@ -127,26 +119,19 @@ def _adamw() -> Learning | None:
 def learned(
     task: Task, rate: float, iterations: int, *, seed: int, schedule: Schedule, settings: Settings
 ) -> Run:
-    models = [task.started(seed) for _ in range(1 if schedule.steps == "one" else WORKERS)]
-    copies = [
-        Copy(
-            each,
-            torch.optim.SGD(each.parameters(), lr=rate, momentum=MOMENTUM),
-            [list(each.parameters())],
-        )
-        for each in models
-    ]
-    learner = Learner(copies, plan_of_schedules(schedule), settings, in_step_s=IN_STEP_S)
+    model = task.started(seed)
+    optimizer = torch.optim.SGD(model.parameters(), lr=rate, momentum=MOMENTUM)
+    learner = Learner(
+        [Copy(model, optimizer, [list(model.parameters())])], plan_of_schedules(schedule), settings
+    )
     losses = []
-    for batch in itertools.islice(task.batches(seed), iterations):
-        made = [own(model) for own, model in zip(batch.shares(len(models)), models, strict=True)]
-        losses.append(_mean([float(each.detach()) for each in made]))
-        learner.learn(*made)
+    for loss_of in itertools.islice(task.batches(seed), iterations):
+        loss = loss_of(model)
+        losses.append(float(loss.detach()))
+        learner.learn(loss)
         learner.log(losses[-1])
     learner.flush()
-    model = models[0]
-    retreated = math.inf if learner.retreated is None else float(learner.retreated - WINDOW_MIN)
-    updates = retreated / merge_of(schedule)
+    updates = math.inf if learner.retreated is None else float(learner.retreated - WINDOW_MIN)
     error = math.inf if task.error is None else task.error(model)
     return Run(_mean(losses[iterations // 2 :]), task.loss(model), error, updates)
 
@@ -176,7 +161,7 @@ def _kept(
         return astuple(learned(task, rate, iterations, seed=seed, schedule=schedule, settings=settings))
 
     key = f"{task.name}, rate {rate:g}, seed {seed}: {iterations} iterations, {settings.sentinel} {schedule}"
-    by = (sys.modules[__name__], *((oversight, sentinel, fall) if settings.sentinel else ()))
+    by = (sys.modules[__name__], *((oversight, sentinel) if settings.sentinel else ()))
     return Run(*kept.curve(key, computed, by))
 
 

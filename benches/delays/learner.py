@@ -50,7 +50,7 @@ class Alone:
 
 
 class Learner:
-    """Copies of a model that learn by a plan's schedules. `retreated`: the iteration of the first retreat, or None; `passed_s`: seconds."""
+    """Copies of a model that learn by a plan's schedules. `retreated`: the iteration of the first alarm, or None."""
 
     _open: list[Turn]
     """By bucket, the turn that gradients add to; none while all are applied."""
@@ -62,11 +62,9 @@ class Learner:
         settings: Settings | None = None,
         *,
         each: bool = False,
-        in_step_s: float = 1.0,
     ) -> None:
         """Begin. `copies`: a single one for the gradients of all ranks, or one for each rank, where own gradients go first.
-        `each`: the optimizer steps with a mean as often as it has iterations, at parts of the rate. `in_step_s`: seconds of an
-        iteration in step; others take one."""
+        `each`: the optimizer steps with a mean as often as it has iterations, at parts of the rate."""
         settings = settings or Settings()
         alone = Alone(copies[0].optimizer, settings)
         self.copies, self._plan, self._each = copies, plan, each
@@ -74,10 +72,7 @@ class Learner:
         self.gauge = Gauge()
         self._sentinel: Oversight | None = None
         if settings.sentinel and not is_synchronous(plan.schedule):
-            self._sentinel = Oversight(
-                cast(Framework, alone), cast(Job, alone), self.gauge, None, now=lambda: self.passed_s
-            )
-        self._in_step_s, self.passed_s = in_step_s, 0.0
+            self._sentinel = Oversight(cast(Framework, alone), cast(Job, alone), self.gauge, None)
         self.iteration = 0
         self.retreated: int | None = None
         self._voted = False
@@ -89,9 +84,6 @@ class Learner:
         for turn in self._open:
             turn.add([each[turn.arena] for each in made])
         self._count()
-        self.passed_s += self._in_step_s if is_synchronous(self._schedule) else 1.0
-        if self._sentinel is not None:
-            self._sentinel.iterated()
         self._voted = self._sentinel is not None and self._sentinel.alarm is not None
         due = self._ended()
         if any(turn.due == turn.last for turn in due):
@@ -172,15 +164,11 @@ class Learner:
 
     def _count(self) -> None:
         """Act on the votes of the last iteration, once."""
-        sentinel = self._sentinel
-        if self._counts and sentinel is not None and not self._retreats:
-            self._retreats, self._voted = self._voted, False
-            if not self._retreats and not self._ends and sentinel.report is not None:
-                self._ends, self._retreats = sentinel.judged({0: sentinel.report})
-            if self._retreats:
-                self._ends = True
-                self.retreated = self.retreated or self.iteration
-                sentinel.retreat(self._schedule, self._plan, self.iteration, 0)
+        if self._counts and self._voted and self._sentinel is not None and not self._retreats:
+            self._voted = False
+            self._retreats = self._ends = True
+            self.retreated = self.retreated or self.iteration
+            self._sentinel.retreat(self._schedule, self._plan, self.iteration, 0)
         self._counts = False
 
     def _means(self, due: Sequence[Turn]) -> dict[int, Gradients]:

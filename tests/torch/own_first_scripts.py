@@ -414,8 +414,9 @@ def scaled(steps: str) -> bool:
     return torch.allclose(ends[0], ends[2], rtol=1e-12) and torch.allclose(ends[1], ends[3], rtol=1e-12)
 
 
-def retreated(lengths: str, begins: str) -> list[Any]:
-    """How many iterations are applied after each step, while one rank logs a loss that grows from an iteration on; whether all ranks have retreated."""
+def retreated(lengths: str, begins: str, zeros: str) -> list[Any]:
+    """How many iterations are applied after each step, while one rank logs a loss that grows from an iteration on; whether all ranks
+    have retreated. `zeros`: 0, gradients are zeros before even iterations, and none before odd ones; 1: the reverse."""
     rank, _ = here()
     model = Ones()
     turns = tuple(map(int, lengths.split(",")))
@@ -430,38 +431,10 @@ def retreated(lengths: str, begins: str) -> list[Any]:
     session = distributed_of(model).session
     found = []
     for iteration in range(40):
-        optimizer.zero_grad(set_to_none=iteration % 2 > 0)
+        optimizer.zero_grad(set_to_none=iteration % 2 != int(zeros))
         model(torch.ones(1)).sum().backward()
         optimizer.step()
         hk.log(model, loss=1.5 ** max(0, iteration - int(begins)) if rank == 1 else 1.0)
         found.append(applied(model))
     hk.flush(model)
     return [[*found, applied(model)], session.delays.retreated, session.updates.schedule.delay_max]
-
-
-def tried(fall: str) -> list[Any]:
-    """Schedules by turns while the logged loss falls by as much an iteration as `fall` says, by the schedule and in step: lateness
-    in each iteration; whether ranks have retreated, the iterations that were applied, and the model's numbers."""
-    by_schedule, in_step = map(float, fall.split(","))
-    model = Ones()
-    schedule = msgspec.structs.replace(schedule_of((2,), 1, 2, "linear"), steps="own first")
-    plan = plan_for(model, schedule, [["weight"], ["bias"]])
-    buckets = tuple(msgspec.structs.replace(bucket, dtype="f32") for bucket in plan.buckets)
-    model, optimizer = hk.distribute(
-        model,
-        torch.optim.SGD(model.parameters(), lr=STEP),
-        plan=msgspec.structs.replace(plan, buckets=buckets),
-    )
-    session = distributed_of(model).session
-    found, loss, draw = [], 50.0, torch.Generator().manual_seed(here()[0])
-    for iteration in range(90):
-        optimizer.zero_grad(set_to_none=iteration % 2 > 0)
-        model(torch.ones(1)).sum().backward()
-        optimizer.step()
-        late = session.updates.schedule.delay_max
-        loss -= by_schedule if late else in_step
-        hk.log(model, loss=loss + 0.01 * float(torch.randn(1, generator=draw)))
-        found.append(late)
-    hk.flush(model)
-    ends = [each for values in model.state_dict().values() for each in values.flatten().tolist()]
-    return [found, session.delays.retreated, applied(model), ends]

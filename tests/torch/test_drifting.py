@@ -84,7 +84,8 @@ def test_steps_alone_grow_where_exchanges_keep_them(logs: str, tmp_path: Path) -
     """Broken: a wrong number of steps alone would cost whole turns, or ranks that bear them would exchange too often for good."""
     found, _ = returned("grown", tmp_path, "grows", "40", logs)
     assert [alone for alone, _ in found] == [5, 10, 20, 40]
-    assert found[-1][1] <= 35 * (2 if logs == "logged" else 4) + 1
+    # Each number begins up to three iterations after the exchange that has shown enough.
+    assert found[-1][1] <= 35 * (3 if logs == "logged" else 4) + 10
 
 
 def test_ranks_that_begin_with_few_steps_alone_lose_few(tmp_path: Path) -> None:

@@ -5,14 +5,11 @@ plan's schedule by the live optimizer; a schedule that fails gives way to the ne
 updates. From then on the sentinel watches the norm of applied gradients, and the loss where the script logs it. Its alarm ends the
 schedule in force, and every one that is as risky. All ranks decide the same at the same iteration, and each decision is logged and
 written into the trace.
-
-Training that goes on well may still be slower than in step. Where the script logs its loss, short trials in step tell (`fall`).
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -25,8 +22,6 @@ from hocket.artefacts.plan import Begun, Due, Plan, Ready, Schedule, Turn
 from hocket.job.rendezvous import Job
 from hocket.planning.admission import judged, risk_of
 from hocket.planning.guard import accepted, described, used
-from hocket.training.guard.drift import Report as Fell
-from hocket.training.guard.fall import Fall, SavedFall, Slower
 from hocket.training.guard.gauge import GAUGED, Gauge, Report, learning_of
 from hocket.training.guard.notes import Notes
 from hocket.training.guard.sentinel import (
@@ -50,50 +45,23 @@ class SavedOversight(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     measures: bool
     watches: bool
     seen: Report
-    fall: SavedFall
-    tried: Schedule | None
-    moves: bool
 
 
 class Oversight:
-    """Oversight of one session whose schedules are not all synchronous.
+    """Oversight of one session whose schedules are not all synchronous."""
 
-    Attributes:
-        report: report of a part of a trial that ended with the last iteration; None: none did.
-    """
-
-    def __init__(
-        self,
-        framework: Framework,
-        job: Job,
-        gauge: Gauge,
-        trace: Path | None,
-        *,
-        now: Callable[[], float] = time.monotonic,
-    ) -> None:
-        """Begin. `trace`: the directory of the trace, if this model's is written; `now`: a clock, in seconds."""
+    def __init__(self, framework: Framework, job: Job, gauge: Gauge, trace: Path | None) -> None:
+        """Begin. `trace`: the directory of the trace, if this model's is written."""
         self._framework, self._job, self._gauge = framework, job, gauge
         self._notes = Notes(trace)
         self._norm, self._loss = Watch("the norm of applied gradients"), Watch("the loss")
         self._ended: list[float] = []
         self._measures = self._watches = self._uncorrected = False
-        self.report: Fell | None = None
-        self._fall = Fall(now)
-        self._tried: Schedule | None = None
-        """Schedule that is tried against training in step."""
-        self._moves = False
-        """True if a trial goes on in step, or by its schedule again, when all gradients are applied."""
-        self._slower: Slower | None = None
 
     @property
     def learns(self) -> bool:
         """True if synchronous updates are still to be seen: the same on all ranks."""
         return self._norm.learns
-
-    @property
-    def in_step(self) -> bool:
-        """True if training is in step for the sake of a trial."""
-        return self._tried is not None and self._fall.in_step
 
     @property
     def alarm(self) -> Alarm | None:
@@ -117,9 +85,6 @@ class Oversight:
             measures=self._measures,
             watches=self._watches,
             seen=self._gauge.report(None),
-            fall=self._fall.saved(),
-            tried=self._tried,
-            moves=self._moves,
         )
 
     def restore(self, saved: SavedOversight) -> None:
@@ -128,8 +93,6 @@ class Oversight:
         self._ended = list(saved.ended)
         self._measures, self._watches = saved.measures, saved.watches
         self._gauge.resume(saved.seen)
-        self._tried, self._moves = saved.tried, saved.moves
-        self._fall.restore(saved.fall, 1 if saved.tried is None else saved.tried.period)
 
     def see(self, norm: float) -> None:
         """Take the norm of applied gradients: the same on all ranks. Where nothing is late without correction, it says nothing
@@ -141,27 +104,10 @@ class Oversight:
         """Take a loss that this rank's script has logged."""
         if self.looks:
             self._loss.see(loss)
-            self._fall.logged(loss)
-
-    def iterated(self) -> None:
-        """Note an iteration, before votes are cast with `report`."""
-        self.report = self._fall.iterated() if self._measures or self._tried is not None else None
-
-    def judged(self, reports: Mapping[int, Fell]) -> tuple[bool, bool]:
-        """Take the reports of all ranks; return whether another schedule is to follow, and whether the one in force has lost."""
-        if not reports or not (self._measures or self._tried is not None):
-            return False, False
-        self._moves, self._slower = self._fall.judge(reports)
-        return self._moves or self._slower is not None, self._slower is not None
 
     def schedule(self, plan: Plan, iteration: int, epoch: int) -> Schedule:
         """Return the schedule of a plan's iterations from now on. All ranks call it at the same iteration, and get the same."""
-        if self._moves and self._tried in (plan.schedule, *plan.safer):
-            self._moves = False
-            self._fall.entered()
-            return Schedule() if self._fall.in_step else self._tried
-        self._measures = self._watches = self._moves = False
-        self._tried = None
+        self._measures = self._watches = False
         if is_synchronous(plan.schedule):
             return plan.schedule
         if self.learns:
@@ -173,9 +119,6 @@ class Oversight:
         found = self._admitted(plan, iteration, epoch)
         self._watches = not is_synchronous(found)
         self.watch_as(found)
-        if self._watches:
-            self._tried = found
-            self._fall.begin(found.period + found.delay_max)
         return found
 
     def watch_as(self, schedule: Schedule) -> None:
@@ -189,9 +132,8 @@ class Oversight:
 
     def retreat(self, schedule: Schedule, plan: Plan, iteration: int, epoch: int) -> None:
         """End a schedule, as the ranks have agreed."""
-        seen = self.alarm or self._slower or "another rank's updates"
-        self._ended.append(risk_of(self._tried or schedule))
-        self._tried, self._slower = None, None
+        seen = self.alarm or "another rank's updates"
+        self._ended.append(risk_of(schedule))
         self._forgive()
         self._note(
             "retreated",

@@ -49,7 +49,7 @@ class Agreement:
         """Cast this rank's votes at the end of a backward."""
         step, self._unmade = self._step, unmade
         local = step.updates.local
-        report = None if step.delays is None else step.delays.report
+        drift = None if step.delays is None or step.delays.drift is None else step.delays.drift.report
         self.votes.cast(
             step.source.epochs.vote(),
             unmade,
@@ -58,7 +58,7 @@ class Agreement:
             dense=dense_names(step.updates.rows),
             members=members,
             look=self.together.vote(step.iteration),
-            report=report if local is None else local.report(report),
+            report=drift if local is None else local.report(drift),
             weight=self._weight(),
         )
 

@@ -24,7 +24,6 @@ from hocket.training.autopilot.stopwatch import Stopwatch
 from hocket.training.checkpoint.saved import SavedDelays
 from hocket.training.checkpoint.saves import Saves
 from hocket.training.checkpoint.slots import slots_of
-from hocket.training.guard.drift import Report
 from hocket.training.guard.gauge import Gauge
 from hocket.training.guard.oversight import Oversight
 from hocket.training.memory.anchor import Anchor, Arrival, LocalAnchor
@@ -121,11 +120,11 @@ class Delays:
         """Tell the autopilot which schedule its steps follow, and whether it is the plan's."""
         schedule, late = self._updates.schedule, not is_synchronous(plan.schedule)
         learns = late and (
-            (self.sentinel is not None and (self.sentinel.learns or self.sentinel.in_step))
+            (self.sentinel is not None and self.sentinel.learns)
             or (self.drift is not None and self.drift.grows(plan))
         )
         in_step = is_synchronous(schedule) or (schedule.steps == "local" and every(schedule) == 1)
-        ended = late and self.retreated and in_step and not learns
+        ended = late and self.retreated and in_step
         autopilot.scheduled(schedule, counts=not learns, retreated=ended)
 
     @property
@@ -133,12 +132,6 @@ class Delays:
         """True if the sentinel has ended a schedule, or that of ranks that step alone."""
         drifted = self.drift is not None and self.drift.most is not None
         return drifted or (self.sentinel is not None and self.sentinel.retreated)
-
-    @property
-    def report(self) -> Report | None:
-        """Report of this rank on what ended with the last iteration, for all to judge."""
-        guard = self.sentinel or self.drift
-        return None if guard is None else guard.report
 
     @property
     def alarmed(self) -> bool:
@@ -155,10 +148,6 @@ class Delays:
         if votes.retreat and self.sentinel is not None and not self.retreats:
             self.retreats = self.reschedules = True
             self.sentinel.retreat(self._updates.schedule, plan, iteration, epoch)
-        elif self.sentinel is not None and not self.reschedules:
-            self.reschedules, self.retreats = self.sentinel.judged(votes.reports)
-            if self.retreats:
-                self.sentinel.retreat(self._updates.schedule, plan, iteration, epoch)
         if self._updates.local is not None:
             self._updates.local.counted(votes.reports, votes.reporter)
         if self.drift is not None and self.drift.counted(
@@ -177,7 +166,12 @@ class Delays:
         if self._updates.own is None:
             self._updates.means.zeroed(names, self._updates.shown)
         else:
-            self._framework.anchor.gradients.zeroed(names)
+            gradients, means = self._framework.anchor.gradients, self._updates.means
+            for name in names:
+                # Zeros in the place of a mean that was given before ranks went ahead of an anchor.
+                if means.is_due(name):
+                    gradients.detach(name)
+            gradients.zeroed(names)
 
     def backward_began(self) -> None:
         if self._awaits_step:
@@ -193,8 +187,6 @@ class Delays:
         self._framework.scales.made(*self._updates.counts)
         if self.drift is not None and self._updates.local is not None:
             self.drift.departed(self._updates.local.departed)
-        if self.sentinel is not None:
-            self.sentinel.iterated()
         self._gauged = self.sentinel is not None and self.sentinel.gauges(self._updates.readiness.made)
         if self._gauged:
             read(self._framework.device, (bucket.memory for bucket in self._updates.filling))

@@ -134,10 +134,11 @@ class Updates:
         ranks trained ahead of an anchor, they were given none, and their gradients lie elsewhere."""
         if anew:
             self.close()
+        given = anew and self.own is None
         self._anchor(schedule)
         self.schedule, self._flushed = schedule, False
         self.unmade = Unmade()
-        self.shown = dict.fromkeys(range(len(self.buckets)), 0) if anew and self.moves else {}
+        self.shown = dict.fromkeys(range(len(self.buckets)), 0) if given else {}
 
     def _anchor(self, schedule: Schedule) -> None:
         """Begin or end steps of an anchor."""
