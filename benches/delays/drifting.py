@@ -43,8 +43,8 @@ EVALUATED, LAST = 10, 20
 EXCHANGE = 3.0
 """Time of an exchange, in steps' computation."""
 
-EXCHANGES, ENDS_WITHIN, TIME_WITHIN = 2.0, 1.0, 1.01
-"""Targets: exchanges until a retreat, per cent by which the end is worse, and the time to a loss over that in step."""
+TURNS, ENDS_WITHIN, TIME_WITHIN = 2.0, 1.0, 1.01
+"""Targets: whole turns until a retreat, per cent by which the end is worse, and the time to a loss over that in step."""
 
 Make = Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer]
 
@@ -109,7 +109,14 @@ def adamw(rate: float) -> Make:
 
 CASES = (
     Case("SGD, rate 0.6", steep, sgd(0.6), 1000, Local(every=ALONE, grows=True)),
-    Case("momentum", unlike(tasks.digits_resnet), sgd(0.05, 0.9), 1000, Local(every=ALONE, grows=True), error=True),
+    Case(
+        "momentum",
+        unlike(tasks.digits_resnet),
+        sgd(0.05, 0.9),
+        1000,
+        Local(every=ALONE, grows=True),
+        error=True,
+    ),
     Case("AdamW", unlike(tasks.digits_cnn), adamw(0.002), 1000, Local(every=ALONE, grows=True), error=True),
 )
 
@@ -237,9 +244,9 @@ def _rows(case: Case, kept: Kept) -> Iterator[Row]:
         watched, logged = guarded(logs), _logged(logs)
         yield Row(
             name="guard",
-            what=f"{where}, {logged}: exchanges until the guard retreats, the most of {len(SEEDS)} seeds",
+            what=f"{where}, {logged}: turns of {ALONE} steps until the guard retreats, the most of {len(SEEDS)} seeds",
             value=max(run.retreated for run in watched) / ALONE,
-            target=EXCHANGES,
+            target=TURNS,
         )
         yield Row(
             name="guard",

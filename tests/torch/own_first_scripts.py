@@ -415,8 +415,8 @@ def scaled(steps: str) -> bool:
 
 
 def retreated(lengths: str, begins: str, zeros: str) -> list[Any]:
-    """How many iterations are applied after each step, while one rank logs a loss that grows from an iteration on; whether all ranks
-    have retreated. `zeros`: 0, gradients are zeros before even iterations, and none before odd ones; 1: the reverse."""
+    """How many iterations are applied after each step, while one rank logs a loss that grows from an iteration on; whether all
+    ranks have retreated. `zeros`: 0, gradients are zeros before even iterations, and none before odd ones; 1: the reverse."""
     rank, _ = here()
     model = Ones()
     turns = tuple(map(int, lengths.split(",")))

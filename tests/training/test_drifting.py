@@ -196,7 +196,7 @@ def test_more_steps_alone_follow_where_exchanges_keep_what_ranks_gain():
     random, kept, lost, silent_one = np.random.default_rng(7), Judge(), Judge(), Judge()
     turns = [np.linspace(2.0 - 0.2 * at, 1.8 - 0.2 * at, 8) + random.normal(0, 0.02, 8) for at in range(4)]
     found = []
-    for at, turn in enumerate(turns):
+    for turn in turns:
         assert logged(kept, turn) is None
         logged(lost, turns[0] + random.normal(0, 0.02, 8))
         silent(silent_one, 1.0, steps=8)

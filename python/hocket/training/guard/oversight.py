@@ -173,7 +173,11 @@ class Oversight:
                 return at, refused
             failed = max((check for check in found if check.passed is False), key=used)
             which = "its schedule" if at == 0 else f"its safer schedule {at}"
-            hint = "" if failed.value is not None else "; hk.curvature(model, loss) before the loop makes it known"
+            hint = (
+                ""
+                if failed.value is not None
+                else "; hk.curvature(model, loss) before the loop makes it known"
+            )
             refused.append(f"the guard does not let {which} pass: {described(failed)}{hint}")
         return len(schedules), refused
 

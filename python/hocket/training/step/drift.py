@@ -105,7 +105,9 @@ class Drift:
         if outer is None or not outer.grows or not judges:
             return None
         # A script may log the loss of a step after the exchange that follows, which is none of the turn's then.
-        return min((every(each) for each in schedules if every(each) - each.delay_max > LOSSES_MIN), default=None)
+        return min(
+            (every(each) for each in schedules if every(each) - each.delay_max > LOSSES_MIN), default=None
+        )
 
     def passed(self) -> None:
         """Look at the first step of a turn that began at the anchor."""

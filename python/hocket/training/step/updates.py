@@ -130,8 +130,8 @@ class Updates:
         self.arena_of = {launch.number: at for at, bucket in enumerate(placed) for launch in bucket.launches}
 
     def begin(self, schedule: Schedule, *, anew: bool) -> None:
-        """Begin the turns of a schedule. `anew`: there were others, and means that were given last lie in the first slots now; where
-        ranks trained ahead of an anchor, they were given none, and their gradients lie elsewhere."""
+        """Begin the turns of a schedule. `anew`: there were others, and means that were given last lie in the first slots now.
+        Ranks that trained ahead of an anchor were given none, and their gradients lie elsewhere."""
         if anew:
             self.close()
         given = anew and self.own is None
