@@ -419,8 +419,8 @@ class Losses:
         if len(values) < LOSSES_MIN:
             return 0.0, 0.0, -1.0, 0.0
         few, quarter = min(FEW, max(len(values) // FEW_OF, 1)), len(values) // 4
-        # Differences of neighbours, so that a falling loss does not count as noise (von Neumann 1941). Those of the first few are left
-        # out, where a loss may fall by more than noise with each step.
+        # Differences of neighbours, so that a falling loss does not count as noise (von Neumann 1941), without those of the first
+        # few, where it may fall by more than noise with each step.
         each2 = [(after - ago) ** 2 for ago, after in itertools.pairwise(values[few:])]
         noise2 = sum(each2) / len(each2) / 2
         first, last = sum(values[:few]) / few, sum(values[-quarter:]) / quarter
