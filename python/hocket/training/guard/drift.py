@@ -219,9 +219,9 @@ class Judge:
         """Return whether the exchanges of a fragment that were seen speak for more steps alone, after one without a verdict: they
         keep what ranks gain, or there is nothing to keep."""
         ranks, seen = self._seen.get(fragment, ((), []))
-        *before, now = seen or [None]
-        if now is None or len(seen) < GROWS_AFTER:
+        if len(seen) < GROWS_AFTER:
             return False
+        *before, now = seen
         known = [each for each in before if each.noise2 is not None]
         if now.noise2 is None or self.began is None or not known:
             return len(seen) >= GROWS_UNKNOWN
