@@ -50,7 +50,7 @@ class Drift:
         report: report of the turn that ended with the last iteration; None: none did.
         discards: training diverges, and no exchange is taken until another schedule begins.
         most: largest number of steps that ranks may still step alone; None: as many as the plan says.
-        grown: number of steps alone that ranks have come to, where these grow; None: as many as they may make.
+        grown: number of steps alone that ranks have come to, where these grow; 0: they have not begun; None: as many as they may.
     """
 
     def __init__(
@@ -65,8 +65,7 @@ class Drift:
         self.report: Report | None = None
         self.discards = False
         self.most: int | None = None
-        self.grown: int | None = None
-        self._began = False
+        self.grown: int | None = 0
         self._departures: list[Departure] = []
         self._rates: dict[int, float] = {}
         """By first arena of a fragment, the learning rate when it left last."""
@@ -89,8 +88,8 @@ class Drift:
         self._departures.clear()
         self._slots, self._rates = {}, {}
         schedules = (plan.schedule, *plan.safer)
-        if not self._began:
-            self._began, self.grown = True, self._fewest(schedules)
+        if self.grown == 0:
+            self.grown = self._fewest(schedules)
         most = min(each for each in (self.most, self.grown, every(plan.schedule)) if each is not None)
         return next((each for each in schedules if every(each) <= most), in_step(plan.schedule))
 
@@ -229,7 +228,7 @@ class Drift:
         )
 
     def restore(self, saved: SavedDrift) -> None:
-        self.most, self.grown, self._began = saved.most, saved.grown, True
+        self.most, self.grown = saved.most, saved.grown
         self.discards, self._warned = saved.discards, saved.warned
         self._pace = saved.pace
         self._judge.restore(saved.judge)
