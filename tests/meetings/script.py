@@ -47,6 +47,7 @@ class Script:
         trains: it has begun to.
         left: it has left in order.
         ends_early: its loop ends before those of others.
+        passed_by: most steps that it has begun, one after the other, beside a process that it was to meet before.
         reports: it reports what stands.
         why: what it has ended of, if not in order.
     """
@@ -56,6 +57,7 @@ class Script:
         self._settings, self._steps = settings, steps
         self.made: list[Step] = []
         self.trains = self.left = self.ends_early = self.reports = False
+        self.passed_by = self._passes_by = 0
         self.why: Error | None = None
         self.membership: Membership | None = None
         self._generation = 0
@@ -222,6 +224,7 @@ class Script:
     def _step(self) -> None:
         self._end_if_it_leaves()
         self._exchange_late()
+        self._pass_by()
         self._missed = False
         self._compute(self._work.random.uniform(0, COMPUTES_S))
         with self._noting_what_is_missed():
@@ -234,6 +237,13 @@ class Script:
         # The optimizer's step.
         self._end_if_it_leaves()
         self._meet_newcomers()
+
+    def _pass_by(self) -> None:
+        """Note whether an epoch is in force with some that this generation has not met."""
+        part = self._member._contact.part
+        unmet = not set(part.members) <= set(part.ranks)
+        self._passes_by = self._passes_by + 1 if unmet else 0
+        self.passed_by = max(self.passed_by, self._passes_by)
 
     def _compute(self, time_s: float = 0.0) -> None:
         """The script's own work, in which it may hang."""

@@ -206,7 +206,7 @@ def break_down(flaw: str, directory: Path, *, founds: bool) -> None:
         case "dies when it is counted on" if not founds:
             dies_before(Participation, "_enter")
         case "dies while all meet":
-            dies_before(newcomers, "prepare")
+            dies_before(newcomers, "replicate")
         case "dies when all have met":
             dies_before(Membership, "begin", times=int(founds))
         case "dies before its first step with newcomers":
