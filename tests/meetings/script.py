@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -29,11 +29,12 @@ Step = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Connected:
-    """To others, by rank."""
+    """To others, by rank. `generation`: of which they are, if that is known."""
 
     workers: list[Worker]
     fabric: dict[int, Engine]
     engine: Engine
+    generation: int | None = None
 
     def close(self) -> None:
         self.engine.close()
@@ -128,7 +129,14 @@ class Script:
         workers = store.gather("hosts", rank, world, self.worker, timeout_s)
         self._load()
         fabric: dict[int, Engine] = store.gather("fabric", rank, world, {}, timeout_s)[0]
-        return self._connected(rank, workers, fabric)
+        made = self._connected(rank, workers, fabric)
+        try:
+            store.gather("terms", rank, world, None, timeout_s)
+        except Error:
+            made.close()
+            raise
+        self._load()
+        return replace(made, generation=order.generation)
 
     def _job(self) -> Any:
         hosts = hosts_of(self._workers)
@@ -178,6 +186,7 @@ class Script:
         rank = self._rank = order.members.index(self._member.number)
         made = self._member.preparing.take(order)
         assert made is None or isinstance(made, Connected)
+        assert made is None or made.generation == order.generation
         workers = []
         if made is None:
             store.enter(rank, self.worker)
