@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 
@@ -140,6 +141,7 @@ class Members:
                 session, commit, loop = self._made(found.source, spans(), found)
                 share_states(session, commit, found, self._parts)
                 process.begin(steps=found.standing.steps)
+                commit.after_step = partial(process.passage.settle, process.everyone)
                 return session, loop
             except (EpochError, PeerError, RendezvousError) as error:
                 if not isinstance(error, EpochError) and error.rank == process.job.rank:

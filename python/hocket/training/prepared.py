@@ -140,6 +140,8 @@ class Passage:
         """Note what is no longer used: nobody waits for its end, which `end` brings."""
         self.end()
         self._former = [job] if engine is None else [engine, job]
+        if job.reports is not None:
+            job.reports.end_dumps()
 
     def end(self) -> None:
         """Leave the ranks of the generation before, in order; idempotent. In any thread."""
@@ -149,8 +151,10 @@ class Passage:
             with contextlib.suppress(PeerError):
                 each.close()
 
-    def end_beside(self) -> None:
-        """Leave them in a thread of its own."""
+    def settle(self, job: Job) -> None:
+        """Do what was put off until ranks have made a step of this job: report of it, and, in a thread, leave the ranks before."""
+        if job.reports is not None:
+            job.reports.begin(job)
         if self._former:
             threading.Thread(target=self.end, name="hocket-leaves", daemon=True).start()
 

@@ -103,7 +103,7 @@ class Process:
             )
             """Whole job, with parameter servers if there are any."""
             undo.pop_all()
-        self.everyone.publish(self.generation)
+        self.everyone.publish(self.generation, later=self.generation > 0)
         self.job = self.everyone
         """Job as ranks that train see it."""
         self._libraries: Service | None = None
@@ -177,12 +177,11 @@ class Process:
         for each in (self._libraries, self._lanes):
             if each is not None:
                 each.close()
-        self.everyone.publish_no_more()
         self.passage.leaves(self._engine, self.everyone)
         self._engine = self._libraries = self._lanes = None
         self.measurements = Measurements(self)
         self.everyone = self.job = self._met(order)
-        self.everyone.publish(self.generation)
+        self.everyone.publish(self.generation, later=True)
 
     def next_meeting(self, after: int, error: Error) -> Regroup:
         """Wait until generation `after`, which could not meet, meets once more. If it does not, raise `error`, this rank's."""

@@ -243,7 +243,7 @@ def meeting(
         share_states(session, commit, found, parts)
         process.begin(steps=session.iteration)
         commit.met(found.holders)
-        commit.after_step = process.passage.end_beside
+        commit.after_step = partial(process.passage.settle, process.everyone)
         late.awaited(process, found.holders)
 
     def until_it_works(order: Regroup) -> None:
