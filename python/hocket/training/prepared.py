@@ -28,12 +28,14 @@ class Stay(Protocol):
     """Place of this process among ranks that have met, as the choice of their programs sees it: a `Process`, or one `Ahead`.
 
     Attributes:
-        generation: number of times that the ranks of an elastic job have met anew.
         measurements: measurements by which the ranks decide.
     """
 
-    generation: int
     measurements: Measurements
+
+    @property
+    def generation(self) -> int:
+        """Return the number of times that the ranks of an elastic job have met anew."""
 
     @property
     def job(self) -> Job:
@@ -111,7 +113,8 @@ class Passage:
     ) -> None:
         """Begin with the job. `abort`: as of `Stay`."""
         self._settings, self._abort, self.furnish = settings, abort, furnish
-        self.generation, self.training = 0, None
+        self.generation = 0
+        self.training: Any = None
         self._former: list[_native.Engine | Job] = []
         """What ends with the generation before."""
 

@@ -59,13 +59,13 @@ class Furnished(NamedTuple):
     source: ProgramSource
     laid: Laid
 
-    def at(self, terms: Terms) -> ProgramSource | None:
-        """Return the source if it is that of these terms, else None."""
+    def at(self, terms: Terms) -> tuple[ProgramSource, Laid] | tuple[None, None]:
+        """Return source and memory if they are those of these terms, else nothing."""
         if not self.terms.hold(terms):
-            return None
+            return None, None
         if self.source.autopilot is not None and terms.search is not None:
             self.source.autopilot.knowledge.search_s = seconds_of(terms.search)
-        return self.source
+        return self.source, self.laid
 
 
 class _Offer(Struct, frozen=True, forbid_unknown_fields=True):

@@ -128,12 +128,13 @@ def met(
 
     RendezvousError: a newcomer's model or policy is another one, or some do not come.
     """
-    job, parameters, furnished = process.job, framework.parameters(), process.passage.training
+    job, parameters = process.job, framework.parameters()
+    furnished: Furnished | None = process.passage.training
     ours = Here(
         standing=standing,
         steps=process.steps if standing is None else None,
         model=digest_of(parameters),
-        furnished=isinstance(furnished, Furnished),
+        furnished=furnished is not None,
     )
     mine: Any = msgspec.to_builtins(ours)
     given = job.store.gather("standing", job.rank, job.world, mine, job.settings.start_timeout_s)
@@ -151,9 +152,8 @@ def met(
     if any(each.model != everyone[0].model for each in everyone):
         agree(parameters, job)
     # All have made theirs by the same terms, or none has.
-    all_have = isinstance(furnished, Furnished) and all(each.furnished for each in everyone)
-    source = furnished.at(now.terms) if all_have else None
-    ahead = None if source is None else furnished.laid
+    all_have = all(each.furnished for each in everyone)
+    source, ahead = furnished.at(now.terms) if furnished is not None and all_have else (None, None)
     if source is None:
         source = source_by(now.terms, gradients_of(parameters), asked, process, settings)
     plan = now.terms.plan
