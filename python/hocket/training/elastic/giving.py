@@ -59,7 +59,7 @@ class Giving:
         """By the number that they will have as members."""
 
     def backward_ended(self) -> None:
-        """Look for parts that the script has changed since the last step."""
+        """Look for parts that the script has changed since the last step, such as averages of trained ones."""
         if any(each.goes_on for each in self._takers.values()):
             self._changed = set(self._parts.changed())
 
@@ -105,6 +105,8 @@ class Taker:
         self._unsent_bytes = 0
         self._asked: deque[int] = deque()
         self._followed: dict[int, None] = {}
+        self._pieces: set[int] = set()
+        """Parts that were given, and that no step changes."""
         self._unproved: deque[int] = deque()
         self._over = self._closed = False
         why = parts.unfit()
@@ -143,7 +145,9 @@ class Taker:
                 bytes=size_bytes,
             )
             self._queue(step, [each for _, each in gradients])
-        self._give(sorted(part for part in changed if part in self._followed))
+        self._give(
+            sorted(part for part in changed if part in self._followed or part in self._pieces), again=True
+        )
         self.give_asked()
         self._prove()
 
@@ -174,13 +178,15 @@ class Taker:
                 return
             self._give([part])
 
-    def _give(self, parts: Sequence[int]) -> None:
+    def _give(self, parts: Sequence[int], *, again: bool = False) -> None:
         for part in parts:
             described, arrays = self._parts.give(part)
             message = Gives(part=part, described=described, bytes=sum(map(len, arrays)))
-            # What no step changes is sent from where it lies.
-            self._queue(message, arrays, stays=part >= self._trained)
-            if part < self._trained and part not in self._followed:
+            # What nothing changes is sent from where it lies.
+            self._queue(message, arrays, stays=part >= self._trained and not again)
+            if part >= self._trained:
+                self._pieces.add(part)
+            elif part not in self._followed:
                 self._followed[part] = None
                 self._unproved.append(part)
 
