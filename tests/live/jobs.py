@@ -9,7 +9,7 @@ from tests.support import warm
 
 WORLD, CULPRIT = 4, 2
 DEADLINE_S = 120
-LATE_FOR_S = 8.0
+LATE_FOR_S = 4.0
 """More than `HOCKET_LATE_S`, and than the interval of reports."""
 
 SCRIPT = f"""
