@@ -132,7 +132,7 @@ def test_an_excused_rank_has_more_time():
     assert names(looked(lateness, 100.0, _2=BUSY)) == [("Late", 2)]
     lateness.excuse(2)
     assert looked(lateness, 101.0, _2=BUSY) == ()
-    long = {f"_{rank}": {**WAITS, "doing_s": FIRST_S} for rank in range(4)}
+    long = {f"_{rank}": {**WAITS, "doing_s": FIRST_S + 1} for rank in range(4)}
     assert names(looked(lateness, 125.0, **{**long, "_2": BUSY})) == [("Late", 2)]
     # One that evaluates needs no excuse.
     assert looked(Lateness(LEAST_S), _2={**BUSY, "doing": "evaluating"}) == ()
