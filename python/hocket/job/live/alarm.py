@@ -19,7 +19,7 @@ from hocket.job.live.stack import is_excused, now
 STACKS_MAX = 4
 """Number of ranks whose stacks are asked for at a time: of a host that is stopped, some stand for all."""
 LOOK_S, COST_MAX = 0.2, 100
-"""Time between looks, and its least ratio to the time of a look, which grows with the number of ranks."""
+"""Time between looks, and its least ratio to the processor time of a look, which grows with the number of ranks."""
 END_S = 0.5
 
 log = logging.getLogger("hocket.live")
@@ -46,12 +46,13 @@ class Alarm:
             self._watch()
 
     def _watch(self) -> None:
-        wait_s = LOOK_S
-        while not self._closing.wait(wait_s):
-            began_s = time.monotonic()
+        cost_s = before_s = 0.0
+        # A look that connects costs more than all others.
+        while not self._closing.wait(max(LOOK_S, COST_MAX * min(cost_s, before_s))):
+            began_s = time.thread_time()
             try:
                 view = self._observer.look()
-                wait_s = max(LOOK_S, COST_MAX * (time.monotonic() - began_s))
+                cost_s, before_s = time.thread_time() - began_s, cost_s
                 self._look(view)
             except RendezvousError as error:
                 # Ranks of an elastic job meet anew, at another store; a job that has ended needs no alarm.
