@@ -287,7 +287,7 @@ class Settings:
         "HOCKET_LATE_S",
         0.5,
         patience,
-        "Seconds, beside two steps, for which all others wait before the launcher or rank 0 warns of a rank, with its Python stack; "
+        "Seconds, beside two steps, for which all others wait before the launcher or rank 0 warns of a rank with its Python stack; "
         "0: nobody warns (docs/monitoring.md).",
     )
     dumps: str | None = _variable(

@@ -75,9 +75,7 @@ def until_they_end(programs):
 def test_bars_move_as_they_do_alone(bar, tmp_path):
     """Broken: a training of hours would show nothing, or its bar only when it is over."""
     alone = Seen(warm.command(SCRIPT, bar, "1", imports=IMPORTED, servers=1), tmp_path / "alone")
-    launched = warm.hocket(
-        "run", "-n", str(RANKS), str(SCRIPT), bar, str(RANKS), imports=IMPORTED, servers=1
-    )
+    launched = warm.hocket("run", "-n", str(RANKS), str(SCRIPT), bar, str(RANKS), imports=IMPORTED, servers=1)
     ours = Seen(launched, tmp_path / "ours")
     until_they_end([alone, ours])
     for seen in (alone, ours):

@@ -136,7 +136,9 @@ def test_an_excused_rank_has_more_time():
     assert names(looked(lateness, 125.0, **{**long, "_2": BUSY})) == [("Late", 2)]
     # One that evaluates needs no excuse.
     assert looked(Lateness(LEAST_S), _2={**BUSY, "doing": "evaluating"}) == ()
-    assert names(looked(Lateness(LEAST_S), **{**long, "_2": {**BUSY, "doing": "evaluating"}})) == [("Late", 2)]
+    assert names(looked(Lateness(LEAST_S), **{**long, "_2": {**BUSY, "doing": "evaluating"}})) == [
+        ("Late", 2)
+    ]
 
 
 def test_ranks_come_back_one_after_the_other_from_what_all_have_done():

@@ -62,9 +62,7 @@ def torchrun(
     return command(agent, *options, "--no-python", *worker, imports=imports, servers=servers)
 
 
-def hocket(
-    *arguments: str, imports: tuple[str, ...] = IMPORTED, servers: int = SERVERS
-) -> list[str]:
+def hocket(*arguments: str, imports: tuple[str, ...] = IMPORTED, servers: int = SERVERS) -> list[str]:
     """Runs the command `hocket`; processes that it starts as Python with a script or a module have imported PyTorch."""
     run = "import sys; sys.executable = sys.argv.pop(1); from hocket.cli.main import main; main()"
     return [sys.executable, "-c", run, interpreter(imports, servers), *arguments]

@@ -87,9 +87,7 @@ class Channel:
     and columns of the terminal that the rank is to have; None: it writes to a pipe.
     """
 
-    def __init__(
-        self, screen: Screen | None, prefix: bytes, *, size: tuple[int, int] | None = None
-    ) -> None:
+    def __init__(self, screen: Screen | None, prefix: bytes, *, size: tuple[int, int] | None = None) -> None:
         self.last: deque[bytes] = deque(maxlen=LINES_KEPT)
         self.size = size
         self._screen, self._prefix = screen, prefix

@@ -111,9 +111,9 @@ class Publisher:
                 if self._dump is not None:
                     self._dump()
                 self._reporter.dumps = wanted.dumps
-            while not (wanted.stack or dumps) and (
-                due_s := self._reporter.due_s(time.monotonic() - told_s)
-            ) > 0:
+            while (
+                not (wanted.stack or dumps) and (due_s := self._reporter.due_s(time.monotonic() - told_s)) > 0
+            ):
                 if self._closing.wait(due_s):
                     return
             if self._closing.is_set():

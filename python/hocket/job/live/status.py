@@ -135,9 +135,7 @@ class Reporter:
     def is_long_busy(self) -> bool:
         """Return whether the rank does one thing for long, other than to wait, and should report its stack."""
         return (
-            self._progress.now()[0] != "waiting"
-            and self._lasts_s() >= self._long_s()
-            and self._tells_often()
+            self._progress.now()[0] != "waiting" and self._lasts_s() >= self._long_s() and self._tells_often()
         )
 
     def _lasts_s(self) -> float:
