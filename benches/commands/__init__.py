@@ -28,6 +28,7 @@ from benches.commands import (
     simulate,
     start,
     strategies,
+    summed,
     trainers,
 )
 from hocket.cli.main import run
@@ -65,6 +66,7 @@ for _each in (
     simulate,
     start,
     strategies,
+    summed,
     trainers,
 ):
     benches.add_command(_each.command)

@@ -36,27 +36,34 @@ def measure(name: str, *, servers: int, iterations: int | None = None, keep: Pat
     cluster = Cluster(
         hosts=tuple(Host(name=host, slots=1, bandwidth_bit_per_s=BANDWIDTH_BIT_PER_S) for host in hosts)
     )
+    with tempfile.TemporaryDirectory(prefix="hocket-models-") as scratch:
+        directory = keep or Path(scratch) / "trace"
+        train(name, cluster, directory, servers=servers, iterations=iterations)
+        return figures(directory)
+
+
+def train(
+    name: str, cluster: Cluster, directory: Path, *, servers: int, iterations: int | None = None
+) -> None:
+    """Train `name` on a cluster of workers and then servers, a host each, and leave the trace. PeerError when a rank failed."""
+    hosts = [each.name for each in cluster.hosts]
+    workers = len(hosts) - servers
     count = iterations or MODELS[name].iterations
     extras.need("torch", "this benchmark")
-    train = [sys.executable, "-m", "benches.models.rank", "--model", name, "--iterations", str(count)]
-    train += ["--deadline-s", str(DEADLINE_S)]
+    script = [sys.executable, "-m", "benches.models.rank", "--model", name, "--iterations", str(count)]
+    script += ["--deadline-s", str(DEADLINE_S)]
     serve = [sys.executable, "-m", "hocket.torch.server_rank"]
-    with (
-        tempfile.TemporaryDirectory(prefix="hocket-models-") as scratch,
-        open_emulation(cluster) as emulation,
-    ):
-        directory = keep or Path(scratch) / "trace"
-        settings = Settings(
-            servers=servers,
-            # As in the paper: a key is a tensor.
-            server_bucket_bytes=0,
-            trace=str(directory),
-            timeout_s=DEADLINE_S,
-            start_timeout_s=START_S_MAX,
-        )
-        processes = [*ranks(emulation, hosts[:WORKERS], train), *ranks(emulation, hosts[WORKERS:], serve)]
+    settings = Settings(
+        servers=servers,
+        # As in the paper: a key is a tensor.
+        server_bucket_bytes=0,
+        trace=str(directory),
+        timeout_s=DEADLINE_S,
+        start_timeout_s=START_S_MAX,
+    )
+    with open_emulation(cluster) as emulation:
+        processes = [*ranks(emulation, hosts[:workers], script), *ranks(emulation, hosts[workers:], serve)]
         run_ranks(emulation, hosts[0], processes, settings)
-        return figures(directory)
 
 
 def figures(directory: Path) -> Figures:

@@ -9,7 +9,6 @@ from hocket.errors import UsageError
 
 AGAIN = "a model that is distributed again"
 BESIDE_OWNERS = "changes of a plan in which owners update"
-BENCHMARKS = "a library in a benchmark"
 BUFFERS = "equal buffers"
 CLIPPING = "clipping"
 DDP = "DDP over another backend"
@@ -174,17 +173,8 @@ REFUSED: dict[tuple[str, str], str] = {
         "batches: with shares, the mean is of all ranks' samples, and {policy} promises {contract}\n"
         "hint: leave shares out, or use a plan"
     ),
-    (SHARES, JOIN): (
-        "join: hk.batches with shares gives all ranks equally many batches, and counts each in the mean\n"
-        "hint: leave one of them out"
-    ),
-    (SHARES, OWNERS): (
-        "batches: with shares, the mean of those that remain after a loss is brought to their samples, which owners that update "
-        "would not hear of\nhint: leave shares out, or a plan in which all ranks update"
-    ),
     (TLS, LIBRARY): _CLEAR,
     (TLS, DDP): _CLEAR,
-    (TLS, BENCHMARKS): _CLEAR,
     (TLS, FABRIC): "payloads on a fabric are not encrypted: HOCKET_TLS and a fabric exclude each other",
 }
 """Message by pair of features; names in braces are facts that the code adds."""

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
+import json
 import os
-from collections.abc import Callable
+import signal
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,11 +17,14 @@ from torch import nn
 
 import hocket.torch as hk
 from hocket import Policy
+from hocket.artefacts.gradient import Gradient
+from hocket.artefacts.plan import Owned, Owner, Plan
 from hocket.errors import UsageError
-from hocket.job.rendezvous import Job
+from hocket.planning.buckets import buckets, plan_of
 from hocket.policies.top_k import TopK
 from hocket.torch.distribute import distributed_of
 from hocket.training.loop.speed import Speed
+from hocket.training.step.reducing import ReducingSession
 from tests.torch.delayed_scripts import here
 
 SHARES = (1, 1, 0.5, 0.25)
@@ -52,38 +60,56 @@ def loss_of(model: nn.Module, rows: torch.Tensor) -> torch.Tensor:
 
 
 def compared(
-    shares: Any, *, accumulated: int = 1, leaves: Callable[[int], None] = lambda _: None, **how: Any
+    shares: Any,
+    *,
+    accumulated: int = 1,
+    drawn: Callable[[int], None] = lambda _: None,
+    stepped: Callable[[int], None] = lambda _: None,
+    joins: bool = False,
+    plan: Plan | None = None,
+    **how: Any,
 ) -> dict[str, Any]:
     """Two passes by these ranks, beside one process with the whole batches: the largest difference of gradients and parameters in
-    all steps, the numbers of samples of this rank, and whether each came once."""
-    (model, optimizer), alone = started(**how), network()
+    all steps, the numbers of samples of this rank, and whether each came once. `drawn`: called before each backward, with the
+    number of batches so far; `stepped`: after each step."""
+    (model, optimizer), alone = started(plan=plan, **how), network()
     one = torch.optim.SGD(alone.parameters(), lr=0.05, momentum=0.9)
     pairs = list(zip(model.parameters(), alone.parameters(), strict=True))
     session = distributed_of(model).session
+    assert isinstance(session, ReducingSession)
     sizes: list[int] = []
     seen: list[int] = []
+    noted, held = Noted(), 0
     worst = 0.0
     for _ in range(2):
         data = hk.batches(model, Numbered(), BATCH, shares=shares)
-        for at, (numbers, rows) in enumerate(data):
-            last = (at + 1) % accumulated == 0 or len(data) == 0
-            union = together(session.job, len(sizes), numbers.tolist())
-            with contextlib.nullcontext() if last else model.no_sync():
-                loss_of(model, rows).backward()
-            loss_of(alone, DATA[union]).backward()
-            sizes.append(len(rows))
-            seen += union
-            if not last:
-                continue
-            session.settle()
-            worst = max([worst, *(float((mine.grad - own.grad).abs().max()) for mine, own in pairs)])
-            optimizer.step()
-            one.step()
-            if not how:
-                worst = max([worst, *(float((mine - own).abs().max()) for mine, own in pairs)])
-            optimizer.zero_grad()
-            one.zero_grad()
-            leaves(len(sizes))
+        with hk.join(model) if joins else contextlib.nullcontext():
+            for at, (numbers, rows) in enumerate(data):
+                last = (at + 1) % accumulated == 0 or len(data) == 0
+                noted.write(len(sizes), session.job.members[session.job.rank], numbers.tolist())
+                held += 1
+                drawn(len(sizes))
+                with contextlib.nullcontext() if last else model.no_sync():
+                    loss_of(model, rows).backward()
+                sizes.append(len(rows))
+                if not last:
+                    continue
+                session.settle()
+                present = [session.job.members[rank] for rank in session.commit.ranks()]
+                for batch in range(len(sizes) - held, len(sizes)):
+                    union = noted.of(batch, present)
+                    loss_of(alone, DATA[union]).backward()
+                    seen += union
+                held = 0
+                if not session.owners:
+                    worst = max([worst, *(float((mine.grad - own.grad).abs().max()) for mine, own in pairs)])
+                optimizer.step()
+                one.step()
+                if not how or session.owners:
+                    worst = max([worst, *(float((mine - own).abs().max()) for mine, own in pairs)])
+                optimizer.zero_grad()
+                one.zero_grad()
+                stepped(len(sizes))
     return {
         "sizes": sizes,
         "worst": worst,
@@ -92,9 +118,28 @@ def compared(
     }
 
 
-def together(job: Job, at: int, numbers: list[int]) -> list[int]:
-    everyone = job.store.gather(f"drawn/{at}/{job.world}", job.rank, job.world, numbers, 30)
-    return sorted({each for own in everyone for each in own})
+def joined() -> dict[str, Any]:
+    return compared(SHARES, joins=True)
+
+
+class Noted:
+    """Numbers of samples that each member has drawn, in files: a store has none of a member that is lost."""
+
+    trainings = itertools.count()
+
+    def __init__(self) -> None:
+        self._folder = Path(sys.argv[1]) / f"drawn-{next(self.trainings)}"
+        self._folder.mkdir(exist_ok=True)
+
+    def write(self, batch: int, member: int, numbers: list[int]) -> None:
+        path = self._folder / f"{batch}-{member}"
+        path.with_suffix(".new").write_text(json.dumps(numbers))
+        path.with_suffix(".new").rename(path)
+
+    def of(self, batch: int, members: Iterable[int]) -> list[int]:
+        """All that these members, which have made a step with it, drew for a batch."""
+        found = (json.loads((self._folder / f"{batch}-{member}").read_text()) for member in members)
+        return sorted(itertools.chain.from_iterable(found))
 
 
 def stepped() -> dict[str, Any]:
@@ -150,11 +195,6 @@ def refused() -> dict[str, str]:
     }.items():
         note(kind, lambda shares=shares: hk.batches(model, range(99), BATCH, shares=shares))
 
-    def joined() -> None:
-        with hk.join(model):
-            next(iter(hk.batches(model, range(99), BATCH, shares=SHARES)))
-
-    note("join", joined)
     for kind, how in {"merged": {"local": hk.Local(every=2)}, "policy": {"policy": TopK()}}.items():
         other = network().float()
         hk.distribute(other, torch.optim.SGD(other.parameters(), lr=0.1), **how)
@@ -200,14 +240,24 @@ def skips() -> None:
             optimizer.zero_grad()
 
 
-def leaves() -> dict[str, Any]:
+HOSTS = {"h0": 1, "h1": 0.5, "h2": 2}
+
+
+def owned() -> Plan:
+    """Plan by which each rank updates a third."""
+    owners = Owned(owners=tuple(Owner(rank=rank) for rank in range(3)), update="owners")
+    gradients = [Gradient(name, tuple(each.shape), "f64") for name, each in network().named_parameters()]
+    return plan_of(buckets([gradients], owners, range(3)), 3, label="owners")
+
+
+def leaves(*, plan: Plan | None = None) -> dict[str, Any]:
     """Each rank is on a host of its own; the fastest one leaves in the first pass."""
     rank = here()[0]
     os.environ["HOCKET_HOST"] = f"h{rank}"
     model_of: list[nn.Module] = []
 
-    def leave(steps: int) -> None:
-        if steps == 1 and rank == 2:
+    def leave(batches: int) -> None:
+        if batches == 1 and rank == 2:
             hk.leave(model_of[0])
 
     plain = hk.distribute
@@ -217,4 +267,24 @@ def leaves() -> dict[str, Any]:
         return plain(model, *given, **how)
 
     hk.distribute = kept
-    return compared({"h0": 1, "h1": 0.5, "h2": 2}, leaves=leave)
+    return compared(HOSTS, stepped=leave, plan=plan)
+
+
+def is_lost(*, plan: Plan | None = None) -> dict[str, Any]:
+    """The fastest rank dies when all have their second batch."""
+    rank = here()[0]
+    os.environ["HOCKET_HOST"] = f"h{rank}"
+
+    def die(batches: int) -> None:
+        if batches == 1 and rank == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return compared(HOSTS, drawn=die, plan=plan)
+
+
+def leaves_its_parts() -> dict[str, Any]:
+    return leaves(plan=owned())
+
+
+def is_lost_with_its_parts() -> dict[str, Any]:
+    return is_lost(plan=owned())

@@ -15,12 +15,12 @@ WORLD = 4
 
 @pytest.fixture(scope="module")
 def on_four(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
-    names = ("stepped", "accumulated", "even", "gated", "measured", "refused", "apart")
+    names = ("stepped", "accumulated", "even", "gated", "joined", "measured", "refused", "apart")
     calls = {name: (f"{SCRIPTS}:{name}",) for name in names}
     return ranks.by_name(calls, WORLD, tmp_path_factory.mktemp("four"))
 
 
-@pytest.mark.parametrize("kind", ["stepped", "accumulated", "even", "gated"])
+@pytest.mark.parametrize("kind", ["stepped", "accumulated", "even", "gated", "joined"])
 def test_a_step_is_that_of_one_process(on_four: dict[str, list[Any]], kind: str) -> None:
     """Broken: ranks with fewer samples would count as much as others, above all in the last steps of a pass, and a sample would
     come twice or never."""
@@ -60,7 +60,6 @@ def test_what_cannot_be_is_said(on_four: dict[str, list[Any]]) -> None:
         "small": "the share of rank 3 on",
         "merged": "gradients count by the samples of their step",
         "policy": "TopK promises `same`",
-        "join": "join: hk.batches with shares",
     }.items():
         assert words in said[kind], (kind, said[kind])
         assert "\nhint: " in said[kind] or kind == "word"
@@ -82,11 +81,11 @@ def test_ranks_at_other_batches_are_named(tmp_path: Path) -> None:
     assert "ranks are at other batches in step 3: rank" in ended.output
 
 
-def test_those_that_remain_count_by_their_samples(tmp_path: Path) -> None:
-    """Broken: when a rank of an elastic job leaves, the others' mean would be of ranks instead of samples, or of samples that the
-    lost rank had."""
-    calls = [(f"{SCRIPTS}:leaves",)]
-    ended = ranks.in_turn(calls, 3, tmp_path, members_min=1)
+@pytest.mark.parametrize("how", ["leaves", "is_lost", "leaves_its_parts", "is_lost_with_its_parts"])
+def test_those_that_remain_count_by_their_samples(how: str, tmp_path: Path) -> None:
+    """Broken: when a rank of an elastic job leaves or dies, the others' mean would be of ranks instead of samples, or of samples
+    that the lost rank had, and owners would step another mean than the others."""
+    ended = ranks.in_turn([(f"{SCRIPTS}:{how}",)], 3, tmp_path, members_min=1)
     assert ended.outcome.code == 0, ended.output
     found = [each[0] for each in ended.returned if each is not None]
     assert len(found) == 2

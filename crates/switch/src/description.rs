@@ -6,11 +6,13 @@
 //! seed 7
 //! link 125000000          byte/s of the next link, or `unlimited`
 //! way 0.001 0 0.01 4,7,1  latency and mean jitter in seconds, share lost, links crossed (`-`: none)
+//! slots 512               sums that each rack's switch holds at a time; without it, nothing is summed
+//! rack 0 0.0005           of the next port, and the latency to its switch in seconds
 //! ```
 //!
 //! Links and ways are numbered in the order of their lines. `python/hocket/tools/testbed/switched.py` writes this form.
 
-use crate::network::{Network, WayRule};
+use crate::network::{Network, Summing, WayRule};
 use std::str::FromStr;
 use thiserror::Error;
 
@@ -35,6 +37,7 @@ pub fn parse(text: &str, ports: usize, held_bytes_max: usize) -> Result<Network,
         reorder: false,
         seed: 0,
         held_bytes_max,
+        summing: None,
     };
     for (at, line) in text.lines().enumerate() {
         add(&mut network, line).map_err(|why| DescriptionError {
@@ -60,9 +63,15 @@ fn add(network: &mut Network, line: &str) -> Result<(), &'static str> {
             jitter_s: number(jitter_s)?,
             loss: number(loss)?,
         }),
+        ["slots", value] => summing(network).slots = number(value)?,
+        ["rack", rack, latency_s] => summing(network).ports.push((number(rack)?, number(latency_s)?)),
         _ => return Err("no keyword with that many values"),
     }
     Ok(())
+}
+
+fn summing(network: &mut Network) -> &mut Summing {
+    network.summing.get_or_insert_default()
 }
 
 fn number<T: FromStr>(word: &str) -> Result<T, &'static str> {
@@ -91,6 +100,9 @@ mod tests {
         let first = WayRule { links: vec![1, 0], latency_s: 1e-3, jitter_s: 0.0, loss: 0.01 };
         let second = WayRule { links: vec![], latency_s: 0.0, jitter_s: 2e-5, loss: 0.0 };
         assert_eq!(network.ways, [first, second]);
+        assert_eq!(network.summing, None);
+        let summing = parse("slots 8\nrack 1 0.5\nrack 0 0\n", 2, 0).unwrap().summing;
+        assert_eq!(summing, Some(Summing { slots: 8, ports: vec![(1, 0.5), (0, 0.0)] }));
     }
 
     /// A description of another version would be emulated in part.

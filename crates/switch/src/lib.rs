@@ -2,20 +2,22 @@
 //!
 //! The kernel's own queueing disciplines limit rates; not every kernel can delay or lose packets. This switch does
 //! both. [`Switch`], a state machine that takes the time as an argument, decides when a frame is delivered, or that it
-//! is dropped. [`run`] moves the frames.
+//! is dropped. [`run`] moves the frames. It may also sum what workers push to a server (`sums`).
 #![forbid(unsafe_code)]
 
 mod description;
 mod frame;
 mod link;
 mod network;
+mod piece;
 mod run;
+mod sums;
 mod switch;
 mod way;
 
 pub use description::{DescriptionError, parse};
 pub use frame::{Frame, HEADER_BYTES};
-pub use network::{Network, NetworkError, WayRule};
+pub use network::{Network, NetworkError, Summing, WayRule};
 pub use run::{RunError, run};
 pub use switch::{Counters, Switch};
 

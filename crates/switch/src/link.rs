@@ -47,6 +47,11 @@ impl Link {
         Some(Passage { head: (begins + packet).min(tail), tail })
     }
 
+    /// When a full queue has room again.
+    pub fn has_room_at(&self) -> Nanos {
+        self.free_at.saturating_sub(self.queue_ns)
+    }
+
     /// Bytes accepted, including those in its queue.
     pub fn carried_bytes(&self) -> u64 {
         self.carried_bytes

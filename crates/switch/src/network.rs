@@ -1,5 +1,6 @@
 //! The emulated network as plain data: links, and the path of each ordered pair of hosts.
 
+use crate::piece::PORTS_MAX;
 use thiserror::Error;
 
 /// The path of one ordered pair of hosts.
@@ -11,6 +12,15 @@ pub struct WayRule {
     /// Mean of the additional, exponentially distributed delay.
     pub jitter_s: f64,
     pub loss: f64,
+}
+
+/// What switches sum with.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Summing {
+    /// Sums that each switch holds at a time.
+    pub slots: usize,
+    /// By port: its rack, and the latency between it and its rack's switch.
+    pub ports: Vec<(usize, f64)>,
 }
 
 #[derive(Clone, Debug)]
@@ -27,6 +37,8 @@ pub struct Network {
     pub seed: u64,
     /// Memory limit of frames in flight; further ones are dropped as by a full queue.
     pub held_bytes_max: usize,
+    /// None: nothing is summed.
+    pub summing: Option<Summing>,
 }
 
 /// Why a network cannot be emulated.
@@ -42,6 +54,17 @@ pub enum NetworkError {
     /// A path names a missing link.
     #[error("way {way} crosses link {link}, and there are {links}")]
     Link { way: usize, link: usize, links: usize },
+    /// A pool without slots, or ports without a rack.
+    #[error(
+        "switches that sum: {slots} slots each, and racks of {racks} ports, for {ports} ports of at most {most}"
+    )]
+    Summing {
+        slots: usize,
+        racks: usize,
+        /// The given number of hosts.
+        ports: usize,
+        most: usize,
+    },
     /// Negative, infinite, not a number, or too large.
     #[error("{what}: not a number that can be emulated")]
     Number { what: String },
@@ -65,6 +88,20 @@ impl Network {
                 number(format!("link {at} of {rate} byte/s"), (1.0..=1e15).contains(rate))?;
             }
         }
+        if let Some(Summing { slots, ports }) = &self.summing {
+            let fits = self.ports <= PORTS_MAX && ports.iter().all(|(rack, _)| *rack < self.ports);
+            if *slots == 0 || ports.len() != self.ports || !fits {
+                return Err(NetworkError::Summing {
+                    slots: *slots,
+                    racks: ports.len(),
+                    ports: self.ports,
+                    most: PORTS_MAX,
+                });
+            }
+            for (at, (_, latency_s)) in ports.iter().enumerate() {
+                number(format!("port {at} with a latency of {latency_s} s"), time(*latency_s))?;
+            }
+        }
         for (at, way) in self.ways.iter().enumerate() {
             if let Some(&link) = way.links.iter().find(|&&link| link >= self.links.len()) {
                 return Err(NetworkError::Link { way: at, link, links: self.links.len() });
@@ -84,7 +121,16 @@ mod tests {
     fn network() -> Network {
         let ways = vec![WayRule { links: vec![0], ..WayRule::default() }; 4];
         let links = vec![Some(1e6), None];
-        Network { ports: 2, links, ways, queue_s: 0.05, reorder: false, seed: 0, held_bytes_max: 1 << 20 }
+        Network {
+            ports: 2,
+            links,
+            ways,
+            queue_s: 0.05,
+            reorder: false,
+            seed: 0,
+            held_bytes_max: 1 << 20,
+            summing: None,
+        }
     }
 
     /// Nonsense would be emulated as something, or crash the switch.
@@ -103,5 +149,14 @@ mod tests {
         assert!(spoilt(|it| it.ways[1].loss = 1.5).contains("loss"));
         assert!(spoilt(|it| it.links[0] = Some(0.0)).contains("byte/s"));
         assert!(spoilt(|it| it.queue_s = f64::INFINITY).contains("queue"));
+        let summing = |slots, racks: &[usize]| Summing {
+            slots,
+            ports: racks.iter().map(|&rack| (rack, 0.0)).collect(),
+        };
+        let with = |summing| Network { summing: Some(summing), ..network() }.check();
+        assert_eq!(with(summing(1, &[0, 1])), Ok(()));
+        for spoilt in [summing(0, &[0, 0]), summing(1, &[0]), summing(1, &[0, 2])] {
+            assert!(matches!(with(spoilt), Err(NetworkError::Summing { .. })));
+        }
     }
 }

@@ -35,6 +35,11 @@ impl Way {
         Some(if self.reorder { through } else { self.last })
     }
 
+    /// Latency of every packet, without jitter.
+    pub fn latency(&self) -> Nanos {
+        (self.rule.latency_s * 1e9) as Nanos
+    }
+
     /// Indices of the links that follow, in order.
     pub fn links(&self) -> &[usize] {
         &self.rule.links

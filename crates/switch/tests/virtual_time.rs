@@ -34,6 +34,7 @@ fn network(latency_s: impl Fn(usize, usize) -> f64, trunk: f64) -> Network {
         reorder: false,
         seed: 0,
         held_bytes_max: 1 << 30,
+        summing: None,
     }
 }
 

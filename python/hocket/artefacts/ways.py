@@ -46,6 +46,11 @@ def ways(cluster: Cluster) -> tuple[tuple[Way, ...], ...] | None:
     )
 
 
+def no_ways(hosts: int) -> tuple[tuple[Way, ...], ...]:
+    """Return the paths of hosts without latency, jitter or loss."""
+    return ((Way(),) * hosts,) * hosts
+
+
 def latency_matrix(cluster: Cluster) -> tuple[tuple[float, ...], ...] | None:
     """Return seconds from source to destination, by index of the host: measured, or the sum over links; None: not in the file."""
     matrix, count = cluster.latency_s, len(cluster.hosts)

@@ -17,8 +17,10 @@ from hocket.artefacts.files import read as read_file
 from hocket.artefacts.trace import Kind, Trace, kind_name
 from hocket.cli.shared.options import cluster_option, json_option
 from hocket.cli.shared.output import publish
+from hocket.cli.simulations.options import aggregate_option
 from hocket.errors import UsageError
 from hocket.tools.formats import catalogue
+from hocket.tools.simulation.aggregation import Switch
 
 if TYPE_CHECKING:
     from hocket.tools.analysis.analyse import Analysis
@@ -128,8 +130,18 @@ def analyse(*, files: tuple[Path, ...], as_json: bool, strict: bool) -> None:
     show_default=True,
     help="All of it so often in a row.",
 )
+@aggregate_option(
+    "The switch of each rack sums workers' pushes to parameter servers, in so many slots of so many bytes (up to 1468)."
+)
 @json_option
-def replay(*, files: tuple[Path, ...], cluster_path: Path | None, repeat: int, as_json: bool) -> None:
+def replay(
+    *,
+    files: tuple[Path, ...],
+    cluster_path: Path | None,
+    repeat: int,
+    aggregate: Switch | None,
+    as_json: bool,
+) -> None:
     """Send what was sent in a trace, on real sockets of an emulated cluster, with its dependencies and gaps; needs root.
 
     FILES are a trace directory or the files of a DLC trace, one per node: workers are the first nodes, then servers.
@@ -145,6 +157,10 @@ def replay(*, files: tuple[Path, ...], cluster_path: Path | None, repeat: int, a
             artefact.read(files[0]) if len(files) == 1 and catalogue.recognise(files[0]) == "native" else None
         )
         if trace is not None and trace.run.plan is not None:
+            if aggregate is not None:
+                raise UsageError(
+                    "switches sum the pushes of parameter servers, and this trace is of a plan\nhint: leave --aggregate out"
+                )
             found = run(trace, cluster, repeat=repeat)
         else:
             cluster = cluster or (None if trace is None else trace.run.cluster)
@@ -152,7 +168,7 @@ def replay(*, files: tuple[Path, ...], cluster_path: Path | None, repeat: int, a
                 raise UsageError(
                     f"{files[0]} does not say on which cluster it ran\nhint: give one with --cluster"
                 )
-            found = replay_traffic(traffic_of(files), cluster, repeat=repeat)
+            found = replay_traffic(traffic_of(files), cluster, repeat=repeat, aggregate=aggregate)
     table = Table("", "median step of the slowest rank")
     table.add_row("recorded", f"{found.recorded_median_s * 1e3:.2f} ms")
     table.add_row("replayed", f"{found.replayed_median_s * 1e3:.2f} ms")

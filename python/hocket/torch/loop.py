@@ -10,10 +10,8 @@ from typing import Any
 import torch
 
 from hocket.errors import UsageError
-from hocket.refusals import JOIN, SHARES, refused
 from hocket.torch import scaled_rates
 from hocket.torch.distribute import Distributed, distributed_of
-from hocket.torch.join import Window
 from hocket.torch.optimizers import wrapped_step
 from hocket.torch.weighing import scaled, weigh
 from hocket.training.loop.changes import Told
@@ -160,7 +158,6 @@ class Batches:
     def __iter__(self) -> Iterator[Any]:
         """Iterate over a pass, or the rest of one."""
         samples = self._samples
-        self._check_not_joined()
         self._loop.begins(self._name)
         if self._speed is not None and self._speed.known:
             self._deal_by(self._speed)
@@ -207,12 +204,6 @@ class Batches:
                 words = ", ".join(f"{each:.4g}" for each in speeds)
                 log.info("batches: `%s` by the speeds of ranks: %s samples per second", self._name, words)
         speed.begin()
-
-    def _check_not_joined(self) -> None:
-        session = self._found.session
-        joined = isinstance(session, ReducingSession) and isinstance(session.companion, Window)
-        if self._samples.dealt is not None and joined:
-            raise refused(SHARES, JOIN)
 
 
 def _weighted(found: Distributed) -> Weighted | None:

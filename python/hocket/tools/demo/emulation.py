@@ -186,11 +186,12 @@ class LoopbackEmulation:
 
 
 @contextlib.contextmanager
-def open_emulation(cluster: Cluster) -> Iterator[Emulation]:
-    """Emulate the cluster on this machine until the context ends: in namespaces, or where these are not allowed, on loopback."""
+def open_emulation(cluster: Cluster, *, sums: int | None = None) -> Iterator[Emulation]:
+    """Emulate the cluster on this machine until the context ends: in namespaces, or where these are not allowed, on loopback.
+    `sums`: pushes that the switch of each rack sums at a time, in namespaces."""
     with contextlib.ExitStack() as stack:
         try:
-            testbed = stack.enter_context(Testbed(cluster))
+            testbed = stack.enter_context(Testbed(cluster, slots=sums))
         except TestbedError as error:
             directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="hocket-links-"))
             yield LoopbackEmulation(cluster, Path(directory), str(error))

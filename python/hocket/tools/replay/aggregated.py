@@ -18,6 +18,7 @@ from msgspec import structs
 
 from hocket.artefacts.network import Network, Path
 from hocket.errors import UsageError
+from hocket.tools.replay.pieces import Piece
 from hocket.tools.replay.traffic import MESSAGES_MAX, Message, Traffic
 from hocket.tools.simulation.aggregation import Switch
 
@@ -30,11 +31,12 @@ PUSH = 0
 
 @dataclass(frozen=True)
 class Aggregated:
-    """The traffic with its switches as further nodes, and the network with them."""
+    """The traffic with its switches as further nodes, and the network with them. `pieces`: what switches sum, in their order."""
 
     traffic: Traffic
     network: Network
     switches: tuple[int, ...]
+    pieces: tuple[Piece, ...]
 
 
 def aggregated(traffic: Traffic, network: Network, switch: Switch, seed: int) -> Aggregated:
@@ -61,6 +63,7 @@ def aggregated(traffic: Traffic, network: Network, switch: Switch, seed: int) ->
         structs.replace(traffic, nodes=names, messages=tuple(made)),
         _with_switches(network, racks),
         tuple(range(world, world + count)),
+        tuple(summing.pieces),
     )
 
 
@@ -98,8 +101,8 @@ class _Summing:
     arrives: dict[int, int] = field(default_factory=dict)
     """New message whose arrival is that of a recorded push; and below, whose departure is."""
     leaves: dict[int, int] = field(default_factory=dict)
-    released: list[dict[int, int]] = field(default_factory=list)
-    """By piece of the whole job, the message that its slot is free, by worker."""
+    pieces: list[Piece] = field(default_factory=list)
+    """Of the whole job."""
 
     def add(self, group: list[int]) -> None:
         """Add the pieces of one key's pushes."""
@@ -120,7 +123,7 @@ class _Summing:
         total = 0
         for piece in range(pieces):
             size = min(self.switch.slot_bytes, first.bytes - piece * self.switch.slot_bytes)
-            free = self.released[-self.switch.slots] if len(self.released) >= self.switch.slots else {}
+            free = self.pieces[-self.switch.slots].freed if len(self.pieces) >= self.switch.slots else {}
             for worker, begun in ready.items():
                 after = (begun, *((free[worker],) if worker in free else ()))
                 last[worker] = self._sent(worker, size, after)
@@ -167,14 +170,13 @@ class _Summing:
         total = self._put(Message(home, server, size, tuple(arrived), 0.0, -1))
         # The slot of the server's switch is of all racks' pieces, that of another one of its own workers'.
         parts[home] = tuple(arrived)
-        self.released.append(
-            {
-                worker: self._put(
-                    Message(self._at(worker), worker, RELEASED_BYTES, parts[self._at(worker)], 0.0, -1)
-                )
-                for worker in pieces
-            }
-        )
+        freed = {
+            worker: self._put(
+                Message(self._at(worker), worker, RELEASED_BYTES, parts[self._at(worker)], 0.0, -1)
+            )
+            for worker in pieces
+        }
+        self.pieces.append(Piece(size, server, dict(pieces), freed, total))
         return total
 
     def _at(self, rank: int) -> int:

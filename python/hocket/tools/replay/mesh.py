@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from hocket.errors import PeerError, RendezvousError
 from hocket.job.rendezvous import Job
 from hocket.job.store import address as addresses
+from hocket.tools.replay.pieces import Pieces
 from hocket.tools.replay.sealed import Sealed
 
 HEAD = struct.Struct("<QQ")
@@ -59,6 +60,7 @@ class Mesh:
         # Gaps are microseconds; epoll(7) counts milliseconds.
         self._selector = selectors.SelectSelector()
         self._connections: dict[int, _Connection] = {}
+        self._pieces: Pieces | None = None
         self._payload = memoryview(bytearray(PIECE_BYTES))
         self._landing = memoryview(bytearray(PIECE_BYTES))
         token = secrets.token_bytes(32)
@@ -70,6 +72,11 @@ class Mesh:
             for node, (where, theirs) in enumerate(everyone[: job.rank]):
                 self._add(*self._connect(where, bytes.fromhex(theirs), job.rank), node)
             self._accept(listener, token, job)
+
+    def watch(self, pieces: Pieces) -> None:
+        """Wait for pieces that switches sum as well."""
+        self._pieces = pieces
+        self._selector.register(pieces.socket, pieces.events)
 
     def send(self, node: int, number: int, size_bytes: int) -> None:
         """Queue a message, behind earlier ones to that node."""
@@ -86,9 +93,18 @@ class Mesh:
     def poll(self, timeout_s: float) -> tuple[list[int], bool]:
         """Return messages that arrived, and whether any byte moved. PeerError: a node has left."""
         arrived: list[int] = []
+        pieces = self._pieces
+        if pieces is not None:
+            self._selector.modify(pieces.socket, pieces.events)
+            if pieces.due_s is not None:
+                timeout_s = max(0.0, min(timeout_s, pieces.due_s - time.perf_counter()))
         ready = self._selector.select(timeout_s)
+        if pieces is not None:
+            arrived += pieces.ready()
         for key, events in ready:
             connection = key.data
+            if connection is None:
+                continue
             if events & selectors.EVENT_WRITE:
                 self._write(connection)
             if events & selectors.EVENT_READ:

@@ -12,22 +12,36 @@ import time
 from collections import defaultdict
 from pathlib import Path
 
+from msgspec import Struct
+
 from hocket import typed
 from hocket.errors import PeerError
 from hocket.job.rendezvous import join
 from hocket.settings import Settings
 from hocket.tools.replay.mesh import Mesh
+from hocket.tools.replay.pieces import Piece, Pieces
 from hocket.tools.replay.traffic import Message, Traffic, steps_s
+
+
+class Sent(Struct, frozen=True, kw_only=True):
+    """Traffic to send. `pieces`: of pushes that switches sum, which are the last nodes; `ports`: those of the switch, by other
+    node."""
+
+    traffic: Traffic
+    pieces: tuple[Piece, ...] = ()
+    ports: tuple[int, ...] = ()
 
 
 def main() -> None:
     """Run a node. Rank 0 writes `steps.json` into the directory: seconds of each iteration, repetition after repetition."""
     directory, repeat = Path(sys.argv[1]), int(sys.argv[2])
     settings = Settings.from_environment()
-    traffic = typed.of_json((directory / "traffic.json").read_bytes(), Traffic)
+    sent = typed.of_json((directory / "sent.json").read_bytes(), Sent)
+    traffic = sent.traffic
     with join(settings) as job:
         mesh = Mesh(job, "mesh")
-        node = Node(mesh, job.rank, traffic.messages, settings.timeout_s)
+        pieces = Pieces(sent.pieces, job.rank, sent.ports) if sent.pieces else None
+        node = Node(mesh, job.rank, traffic.messages, settings.timeout_s, pieces)
         steps: list[float] = []
         for _ in range(repeat):
             job.store.barrier("replay/start", job.rank, job.world, settings.timeout_s)
@@ -38,6 +52,8 @@ def main() -> None:
                 times_s[place] = time_s
             steps += steps_s(traffic.messages, times_s, traffic.workers)
         mesh.close()
+        if pieces is not None:
+            pieces.close()
         if job.rank == 0:
             (directory / "steps.json").write_text(json.dumps(steps))
 
@@ -45,8 +61,18 @@ def main() -> None:
 class Node:
     """Messages of one node, and its progress."""
 
-    def __init__(self, mesh: Mesh, rank: int, messages: tuple[Message, ...], timeout_s: float) -> None:
-        """Send nothing yet. `timeout_s`: longest time without any message."""
+    def __init__(
+        self,
+        mesh: Mesh,
+        rank: int,
+        messages: tuple[Message, ...],
+        timeout_s: float,
+        pieces: Pieces | None = None,
+    ) -> None:
+        """Send nothing yet. `timeout_s`: longest time without any message; `pieces`: to and from switches that sum."""
+        self._pieces = pieces
+        if pieces is not None:
+            mesh.watch(pieces)
         self._mesh, self._rank, self._messages, self._timeout_s = mesh, rank, messages, timeout_s
         self._own = [at for at, message in enumerate(messages) if message.source == rank]
         self._coming = [
@@ -65,6 +91,8 @@ class Node:
         PeerError when nothing happens for too long.
         """
         self._left = {at: len(self._messages[at].after) for at in self._own}
+        if self._pieces is not None:
+            self._pieces.begin()
         began_s = moved_s = time.perf_counter()
         self._due = [
             (began_s + self._messages[at].gap_s, at) for at in self._own if not self._messages[at].after
@@ -77,7 +105,7 @@ class Node:
             while self._due and self._due[0][0] <= now_s:
                 self._depart(*heapq.heappop(self._due))
                 departed += 1
-            if departed == len(self._own) and len(arrived) == len(self._coming) and self._mesh.idle:
+            if departed == len(self._own) and len(arrived) == len(self._coming) and self._idle:
                 return arrived
             wait_s = min(self._timeout_s, self._due[0][0] - now_s) if self._due else self._timeout_s
             came, moved = self._mesh.poll(max(0.0, wait_s))
@@ -92,9 +120,15 @@ class Node:
 
     def _depart(self, due_s: float, at: int) -> None:
         message = self._messages[at]
-        if not message.is_moment:
+        if self._pieces is not None and self._pieces.is_piece(at):
+            self._pieces.send(at)
+        elif not message.is_moment:
             self._mesh.send(message.destination, at, message.bytes)
         self._follow(at, due_s)
+
+    @property
+    def _idle(self) -> bool:
+        return self._mesh.idle and (self._pieces is None or self._pieces.idle)
 
     def _follow(self, at: int, moment_s: float) -> None:
         for follower in self._followers[at]:

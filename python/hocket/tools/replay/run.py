@@ -20,10 +20,15 @@ from hocket.settings import Settings
 from hocket.tools.demo.emulation import open_emulation, ranks, run_ranks
 from hocket.tools.formats import catalogue
 from hocket.tools.formats.catalogue import Messages
+from hocket.tools.replay.aggregated import aggregated
+from hocket.tools.replay.node import Sent
 from hocket.tools.replay.of_dlc import of_dlc_files, of_servers
 from hocket.tools.replay.of_records import of_records
+from hocket.tools.replay.pieces import check_pieces
 from hocket.tools.replay.schedule import schedule
 from hocket.tools.replay.traffic import Traffic
+from hocket.tools.simulation.aggregation import Switch
+from hocket.tools.simulation.networks import from_cluster
 
 WARM_UP_STEPS = 2
 """Steps in which programs are loaded and links fill: replayed, but not compared if there are more."""
@@ -69,22 +74,31 @@ def replay(trace: Trace, cluster: Cluster | None = None, *, repeat: int = 1) -> 
     return compared(recorded.slowest_s(), steps, repeat=repeat)
 
 
-def replay_traffic(traffic: Traffic, cluster: Cluster, *, repeat: int = 1) -> Replayed:
+def replay_traffic(
+    traffic: Traffic, cluster: Cluster, *, repeat: int = 1, aggregate: Switch | None = None
+) -> Replayed:
     """Send messages with their dependencies and gaps, a process per node, `repeat` times, on a cluster with enough slots.
 
-    Raises UsageError when it has too few, TestbedError where there are no network namespaces, PeerError when a node fails.
+    `aggregate`: the switch of each rack sums workers' pushes with it; what is lost is for the cluster to say.
+
+    Raises UsageError when it has too few, or switches cannot sum, TestbedError where there are no network namespaces, PeerError
+    when a node fails.
     """
-    slots = [cluster.hosts[at].name for at in placement(cluster, len(traffic.nodes))]
-    content = msgspec.json.encode(traffic)
-    longest_s = max(traffic.recorded_s)
+    places = placement(cluster, len(traffic.nodes))
+    sent = Sent(traffic=traffic)
+    if aggregate is not None:
+        check_pieces(aggregate)
+        summed = aggregated(traffic, from_cluster(cluster, len(traffic.nodes)), aggregate, seed=0)
+        sent = Sent(traffic=summed.traffic, pieces=summed.pieces, ports=tuple(places))
     steps = _run(
         "hocket.tools.replay.node",
-        "traffic.json",
-        content,
+        "sent.json",
+        msgspec.json.encode(sent),
         cluster=cluster,
-        slots=slots,
+        slots=[cluster.hosts[at].name for at in places],
         repeat=repeat,
-        longest_s=longest_s,
+        longest_s=max(traffic.recorded_s),
+        sums=None if aggregate is None else aggregate.slots,
     )
     return compared(traffic.recorded_s, steps, repeat=repeat)
 
@@ -145,9 +159,13 @@ def _run(
     slots: Sequence[str],
     repeat: int,
     longest_s: float,
+    sums: int | None = None,
 ) -> list[float]:
     settings = Settings(timeout_s=max(60.0, 20 * longest_s))
-    with tempfile.TemporaryDirectory(prefix="hocket-replay-") as folder, open_emulation(cluster) as emulation:
+    with (
+        tempfile.TemporaryDirectory(prefix="hocket-replay-") as folder,
+        open_emulation(cluster, sums=sums) as emulation,
+    ):
         if not emulation.carries_any_program:
             raise TestbedError(f"a replay needs network namespaces: {emulation.remarks[0]}")
         directory = Path(folder)

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any
 
 from hocket.artefacts.cluster import Cluster, Directions
-from hocket.artefacts.ways import ways
+from hocket.artefacts.ways import no_ways, ways
 from hocket.errors import TestbedError, UsageError
 from hocket.tools.testbed import switched, wiring
 from hocket.tools.testbed.fabric import Carried, Switch
@@ -34,13 +34,14 @@ class Testbed:
 
     __test__ = False  # tells pytest that this is no test class
 
-    def __init__(self, cluster: Cluster) -> None:
-        """Do nothing until `__enter__`; ArtefactError if the cluster cannot be emulated."""
-        self.cluster = cluster
+    def __init__(self, cluster: Cluster, *, slots: int | None = None) -> None:
+        """Do nothing until `__enter__`; ArtefactError if the cluster cannot be emulated. `slots`: sums that the switch of each rack
+        holds at a time (`hocket.tools.replay.pieces`)."""
+        self.cluster, self._slots = cluster, slots
         self._holders: list[subprocess.Popen[bytes]] = []
         self._children: list[subprocess.Popen[Any]] = []
         self._switch: Switch | None = None
-        self._ways = ways(cluster)
+        self._ways = ways(cluster) or (None if slots is None else no_ways(len(cluster.hosts)))
         self._index = {host.name: index for index, host in enumerate(cluster.hosts)}
         if len(self._index) != len(cluster.hosts):
             raise UsageError("two hosts of the cluster have the same name")
@@ -48,7 +49,7 @@ class Testbed:
             host.cards_bit_per_s or host.flow_bit_per_s for host in cluster.hosts
         ):
             raise UsageError(
-                "a testbed with latency, jitter or loss has one card a host and no limits of connections\n"
+                "a testbed with latency, jitter, loss or sums has one card a host and no limits of connections\n"
                 "hint: leave out `cards_bit_per_s` and `flow_bit_per_s`"
             )
 
@@ -175,7 +176,7 @@ class Testbed:
         if self._ways is not None:
             user = [] if os.geteuid() == 0 else self._user()
             lines_of_hosts = switched.host_lines(self.cluster)
-            self._switch = Switch(switched.order(self.cluster, self._ways, pids), user)
+            self._switch = Switch(switched.order(self.cluster, self._ways, pids, self._slots), user)
             for pid, (ip, tc) in zip(pids, lines_of_hosts, strict=True):
                 self._batch(pid, "ip", ip)
                 self._batch(pid, "tc", tc)

@@ -26,7 +26,8 @@ class Order(Struct, frozen=True, kw_only=True):
     """Order for the switch. `links`: byte/s, None unlimited; `ways[source * hosts + destination]`: links crossed, latency, jitter,
     loss.
 
-    `batches`: True if hosts may hand over batches of segments; not with loss, which drops packets.
+    `batches`: True if hosts may hand over batches of segments; not with loss, which drops packets. `slots`: sums that each rack's
+    switch holds at a time, None: it sums nothing; `near`: by host, its rack and the latency to its switch.
     """
 
     pids: tuple[int, ...]
@@ -36,9 +37,13 @@ class Order(Struct, frozen=True, kw_only=True):
     reorder: bool
     seed: int
     batches: bool
+    slots: int | None = None
+    near: tuple[tuple[int, float], ...] = ()
 
 
-def order(cluster: Cluster, ways: tuple[tuple[Way, ...], ...], pids: list[int]) -> Order:
+def order(
+    cluster: Cluster, ways: tuple[tuple[Way, ...], ...], pids: list[int], slots: int | None = None
+) -> Order:
     """Return the order for hosts in the network namespaces of these processes."""
     names = wiring.rack_names(cluster)
     uplinks = {rack.name: rack.uplink_bit_per_s for rack in cluster.racks}
@@ -65,7 +70,20 @@ def order(cluster: Cluster, ways: tuple[tuple[Way, ...], ...], pids: list[int]) 
         reorder=bool(cluster.reorder),
         seed=cluster.seed or 0,
         batches=all(way.loss == 0 for row in ways for way in row),
+        slots=slots,
+        near=tuple(
+            (names.index(host.rack), _near_s(cluster, ways, at)) for at, host in enumerate(cluster.hosts)
+        ),
     )
+
+
+def _near_s(cluster: Cluster, ways: tuple[tuple[Way, ...], ...], at: int) -> float:
+    """Return the latency between a host and its rack's switch: half of that to a neighbour, or a quarter of one to another rack."""
+    others = [other for other in range(len(ways)) if other != at]
+    beside = next((other for other in others if cluster.hosts[other].rack == cluster.hosts[at].rack), None)
+    if beside is not None:
+        return ways[at][beside].latency_s / 2
+    return ways[at][others[0]].latency_s / 4 if others else 0.0
 
 
 def description(order: Order) -> str:
@@ -87,12 +105,23 @@ def description(order: Order) -> str:
         f"way {latency_s!r} {jitter_s!r} {loss!r} {','.join(map(str, crossed)) or '-'}"
         for crossed, latency_s, jitter_s, loss in order.ways
     ]
+    if order.slots is not None:
+        lines += [f"slots {order.slots}", *(f"rack {rack} {near_s!r}" for rack, near_s in order.near)]
     return "".join(f"{line}\n" for line in lines)
 
 
 def trunk_links(hosts: int, rack: int) -> tuple[int, int]:
     """Return the indices of the links of a rack's trunk, out and in: they follow those of the hosts."""
     return hosts + 2 * rack, hosts + 2 * rack + 1
+
+
+def mac(index: int) -> bytes:
+    """Return the address of a host.
+
+    >>> mac(258).hex(":")
+    '02:68:6b:00:01:02'
+    """
+    return bytes.fromhex(MAC_PREFIX.replace(":", "")) + index.to_bytes(2, "big")
 
 
 def host_lines(cluster: Cluster) -> tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]:
@@ -102,7 +131,7 @@ def host_lines(cluster: Cluster) -> tuple[tuple[tuple[str, ...], tuple[str, ...]
     return tuple(
         (
             (
-                f"link set {INTERFACE} address {MAC_PREFIX}:{index >> 8:02x}:{index & 0xFF:02x}",
+                f"link set {INTERFACE} address {mac(index).hex(':')}",
                 # No unsolicited packets: they would shift the random sequence that decides which packets are lost.
                 f"link set {INTERFACE} addrgenmode none",
                 f"addr add {wiring.address(index)}/16 dev {INTERFACE}",

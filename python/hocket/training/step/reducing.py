@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from hocket.errors import UsageError
 from hocket.policy.policy import Value
-from hocket.refusals import CLIPPING, NO_MEANS, OWNERS, SERVERS, SHARES, TURNS, refused
+from hocket.refusals import CLIPPING, NO_MEANS, SERVERS, SHARES, TURNS, refused
 from hocket.training.checkpoint.saved import SavedSession
 from hocket.training.memory import buckets as bucket_memory
 from hocket.training.memory.buckets import LoadedBucket
@@ -71,8 +71,6 @@ class ReducingSession(Step):
         policy = next((each for each in self.source.policies if each.contract != "mean"), None)
         if policy is not None:
             raise refused(SHARES, NO_MEANS, policy=type(policy).__name__, contract=f"`{policy.contract}`")
-        if self.owners and self.job.elastic:
-            raise refused(SHARES, OWNERS)
 
     def agreed(self) -> Mapping[str, Value]:
         return self.source.agreed()

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from hocket import extras
 from hocket.errors import UsageError
 from hocket.job.rendezvous import Job
-from hocket.refusals import BENCHMARKS, TLS, refused
 from hocket.tools.bench.collectives import mpirun
 from hocket.tools.bench.collectives.contenders.contender import Contender
 from hocket.tools.bench.collectives.request import Request
@@ -56,28 +55,19 @@ def _torch(job: Job, _request: Request) -> Contender:
 def _gloo(job: Job, _request: Request) -> Contender:
     from hocket.tools.bench.collectives.contenders.torch_distributed import TorchDistributed  # noqa: PLC0415  # as above
 
-    _in_the_clear("gloo", job)
     return TorchDistributed("gloo", job)
 
 
 def _nccl(job: Job, _request: Request) -> Contender:
     from hocket.tools.bench.collectives.contenders.torch_distributed import TorchDistributed  # noqa: PLC0415  # as above
 
-    _in_the_clear("nccl", job)
     return TorchDistributed("nccl", job)
 
 
 def _mpi(job: Job, request: Request) -> Contender:
     from hocket.tools.bench.collectives.contenders.mpi import Mpi  # noqa: PLC0415  # as above
 
-    _in_the_clear("mpi", job)
     return Mpi(job, request)
-
-
-def _in_the_clear(name: str, job: Job) -> None:
-    if job.settings.tls:
-        instead = "compare plain and encrypted by --ours engine,tls"
-        raise refused(TLS, BENCHMARKS, what=f"contender `{name}`", instead=instead)
 
 
 def _needs_torch(_request: Request, _world: int) -> None:

@@ -43,9 +43,10 @@ class Mpi:
             )
         library = " ".join(MPI.Get_library_version().splitlines()[0].partition(",")[0].strip("\0").split())
         wire = "loopback TCP" if request.tcp else "shared memory"
+        clear = ", in the clear" if job.settings.tls else ""
         # MPICH yields by default.
         waits = "spins" if os.environ.get(mpirun.YIELD) == "0" else "yields"
-        self.about = f"{library}, {wire}, {waits} when idle, not bound to cores"
+        self.about = f"{library}, {wire}{clear}, {waits} when idle, not bound to cores"
         # The library's symbols are found through those linked to it.
         self._library = ctypes.CDLL(MPI.__file__)
         self._alone = np.zeros(1, np.float32)

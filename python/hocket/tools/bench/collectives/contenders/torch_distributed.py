@@ -41,7 +41,8 @@ class TorchDistributed:
         self._alone = alone[job.rank]
         self._nothing = torch.zeros(1, device=self._device)
         self._call: Callable[[], object] = lambda: None
-        self.about = f"PyTorch {torch.__version__}, {WIRES[backend]}"
+        clear = ", in the clear" if job.settings.tls and backend != "hocket" else ""
+        self.about = f"PyTorch {torch.__version__}, {WIRES[backend]}{clear}"
 
     def prepare(self, what: str, elements: int, dtype: str) -> None:
         kind = torch.from_numpy(np.zeros(0, DTYPES[dtype])).dtype
