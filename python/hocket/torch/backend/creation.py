@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import sys
 from collections.abc import Mapping, Sequence
@@ -34,7 +35,9 @@ def register() -> None:
     """Register the name with torch.distributed, for all types of devices that PyTorch knows by now."""
     named = torch._C._get_privateuse1_backend_name()
     devices = [*KNOWN, *([] if named == UNNAMED else [named])]
-    dist.Backend.register_backend(NAME, create, extended_api=True, devices=devices)
+    # Older PyTorch, such as 2.4, takes a name once.
+    with contextlib.suppress(AssertionError):
+        dist.Backend.register_backend(NAME, create, extended_api=True, devices=devices)
 
 
 def create(opts: Any, backend_options: object) -> Group:
