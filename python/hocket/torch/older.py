@@ -36,7 +36,7 @@ def accelerator() -> torch.device | None:
 def total_norm(tensors: Sequence[torch.Tensor], norm_type: float) -> torch.Tensor:
     """Return the norm of all tensors together."""
     if hasattr(torch.nn.utils, "get_total_norm"):
-        return torch.nn.utils.get_total_norm(tensors, norm_type)
+        return torch.nn.utils.get_total_norm(tensors, norm_type)  # type: ignore[no-any-return]
     if not tensors:
         return torch.tensor(0.0)
     device = tensors[0].device

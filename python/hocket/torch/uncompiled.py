@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from torch._C._dynamo import eval_frame
 
@@ -24,7 +24,7 @@ def uncompiled(act: F) -> F:
     """Return the function, marked so that neither it nor its callees are compiled; or, where PyTorch has no such mark, one that
     calls it while nothing is."""
     if not MARKS:
-        return _alone(act)
+        return cast(F, _alone(act))
     skip = eval_frame._FrameAction.SKIP
     eval_frame.set_code_exec_strategy(act.__code__, eval_frame._FrameExecStrategy(skip, skip))
     return act
