@@ -36,9 +36,10 @@ def accelerator() -> torch.device | None:
 def total_norm(tensors: Sequence[torch.Tensor], norm_type: float) -> torch.Tensor:
     """Return the norm of all tensors together."""
     if hasattr(torch.nn.utils, "get_total_norm"):
-        return torch.nn.utils.get_total_norm(tensors, norm_type)  # type: ignore[no-any-return]
+        return torch.nn.utils.get_total_norm(tensors, norm_type)
     if not tensors:
         return torch.tensor(0.0)
     device = tensors[0].device
     norms = [torch.linalg.vector_norm(each, norm_type).to(device) for each in tensors]
-    return torch.linalg.vector_norm(torch.stack(norms), norm_type)
+    norm: torch.Tensor = torch.linalg.vector_norm(torch.stack(norms), norm_type)
+    return norm

@@ -389,7 +389,11 @@ class Group(Configured):
                 visit = Visit(now.node.staging.at(device), reads, writes)
             due = partial(_staged, act, visit, limit_s)
         # Options of older PyTorch do not tell.
-        if not getattr(opts, "asyncOp", True) and self._batch is None and now.works.now(now.move, call, limit_s, due, entry):
+        if (
+            not getattr(opts, "asyncOp", True)
+            and self._batch is None
+            and now.works.now(now.move, call, limit_s, due, entry)
+        ):
             if visit is not None:
                 visit.received()
             return DONE
