@@ -22,22 +22,23 @@ class Reports:
     """Reports of a rank, until `close`. `failing`: its dumps, if they are asked for."""
 
     def __init__(self, job: Job, generation: int) -> None:
-        """Begin. `generation`: see `LiveJob`.
+        """Have dumps ready. `generation`: see `LiveJob`."""
+        self._entry = _entry(job, generation)
+        self.failing = None if job.settings.dumps is None else Failing(job, self._entry)
+        self._open = contextlib.ExitStack()
+
+    def begin(self, job: Job) -> None:
+        """Report. `job`: as before; kept here, it would be kept until Python's next full collection.
 
         Rank 0 of a job whose launcher does not serve the store warns of ranks that are late, and serves metrics, if that is set:
         UsageError, RendezvousError as in `Endpoint`.
         """
-        self.failing: Failing | None = None
-        self._open = contextlib.ExitStack()
         with contextlib.ExitStack() as undo:
-            self._begin(job, _entry(job, generation), undo)
+            self._begin(job, self._entry, undo)
             self._open = undo.pop_all()
 
     def _begin(self, job: Job, entry: LiveJob, undo: contextlib.ExitStack) -> None:
         settings = job.settings
-        if settings.dumps is not None:
-            self.failing = Failing(job, entry)
-            undo.callback(self.failing.close)
         # Nobody but this process knows the store of a process that is a job by itself.
         if not settings.live_interval_s or (job.world == 1 and job.server is not None):
             return
@@ -62,7 +63,13 @@ class Reports:
     def close(self) -> None:
         """End them; idempotent."""
         self._open.close()
-        self.failing = None
+        self.end_dumps()
+
+    def end_dumps(self) -> None:
+        """Write no more dumps of this job; idempotent."""
+        failing, self.failing = self.failing, None
+        if failing is not None:
+            failing.close()
 
 
 def _entry(job: Job, generation: int) -> LiveJob:

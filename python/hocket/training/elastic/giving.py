@@ -32,7 +32,6 @@ from hocket.training.elastic.state_messages import (
     read_asks,
 )
 from hocket.training.elastic.state_messages import Steps as Stepped
-from hocket.training.elastic.wanted import OPEN_BYTES
 from hocket.training.memory.state_parts import StateBytes, StateParts
 
 CONNECT_S = 10.0
@@ -41,6 +40,8 @@ LOOK_S = 0.02
 SEND_TIMEOUT_S = 60.0
 BEHIND_STEPS, BEHIND_BYTES = 4, 256 << 20
 """A joining rank is given up when what is still to be sent exceeds both: so many steps' gradients, and so many bytes."""
+COPY_S = 0.02
+"""Time for which parts are copied between two steps, but for a larger part alone: on a busy machine, memory is slow."""
 PROVED_BYTES = 32 << 20
 """Bytes whose digests are made between two steps, at most, but for a larger part alone."""
 
@@ -165,19 +166,20 @@ class Taker:
 
     def give_asked(self) -> None:
         """Queue parts that are asked for."""
-        copied_bytes = 0
-        while self._asked and copied_bytes < OPEN_BYTES:
+        until_s = time.monotonic() + COPY_S
+        while self._asked and time.monotonic() < until_s:
             part = self._asked.popleft()
             if part >= len(self._sizes):
                 self.stop(f"it asks for part {part} of {len(self._sizes)}")
                 return
             self._give([part])
-            copied_bytes += self._sizes[part]
 
     def _give(self, parts: Sequence[int]) -> None:
         for part in parts:
             described, arrays = self._parts.give(part)
-            self._queue(Gives(part=part, described=described, bytes=sum(map(len, arrays))), arrays)
+            message = Gives(part=part, described=described, bytes=sum(map(len, arrays)))
+            # What no step changes is sent from where it lies.
+            self._queue(message, arrays, stays=part >= self._trained)
             if part < self._trained and part not in self._followed:
                 self._followed[part] = None
                 self._unproved.append(part)
@@ -196,8 +198,9 @@ class Taker:
         if digests:
             self._queue(Sums(digests=digests))
 
-    def _queue(self, message: FromSource, arrays: Sequence[StateBytes] = ()) -> None:
-        copies = [np.copy(each) for each in arrays]
+    def _queue(self, message: FromSource, arrays: Sequence[StateBytes] = (), *, stays: bool = False) -> None:
+        """Queue a message with this data. `stays`: nothing changes it."""
+        copies = arrays if stays else [np.copy(each) for each in arrays]
         with self._changed:
             size_bytes = sum(map(len, copies))
             self._unsent.append((frames_of(message, copies), size_bytes))
