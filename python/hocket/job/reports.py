@@ -46,7 +46,6 @@ class Reports:
             _reporter(job),
             entry,
             rank=job.rank,
-            interval_s=settings.live_interval_s,
             # The first rank of a host may be lost where others go on.
             announces=job.local_rank == 0 or job.elastic,
             dump=None if self.failing is None else self.failing.demanded,
@@ -54,9 +53,7 @@ class Reports:
         undo.callback(publisher.close)
         # Groups of torch.distributed meet at rank 0's store, whoever has launched it.
         if job.server is not None and settings.warns_of_late:
-            alarm = Alarm(
-                Observer(lambda: entry), late_s=settings.late_s, interval_s=settings.live_interval_s
-            )
+            alarm = Alarm(Observer(lambda: entry), late_s=settings.late_s)
             undo.callback(alarm.close)
         if job.rank == 0 and settings.metrics is not None and not settings.store_served:
             from hocket.job.live.endpoint import Endpoint  # noqa: PLC0415  # loads an HTTP server, which few ranks need
