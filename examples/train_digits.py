@@ -6,7 +6,7 @@
     hocket run --hosts hosts.txt examples/train_digits.py             # over ssh, a rank a slot
     hocket run -n 4 --trace trace examples/train_digits.py && hocket report trace   # and look at it
 
-The two lines that make it parallel are marked. Needs: pip install 'hocket[demo]'.
+The two lines that make it parallel are marked. Needs, in a clone: pip install '.[demo]'.
 """
 
 import torch

@@ -5,7 +5,7 @@
     hocket run -n 2 examples/train_epochs.py --checkpoints out        # stop it at any time, and
     hocket run -n 3 examples/train_epochs.py --checkpoints out        # go on from there, also with another number
 
-Lines that make that possible begin with `hk`, or have it in their loop. Needs: pip install 'hocket[demo]'.
+Lines that make that possible begin with `hk`, or have it in their loop. Needs, in a clone: pip install '.[demo]'.
 """
 
 import argparse

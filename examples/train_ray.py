@@ -1,7 +1,7 @@
 """Training on a Ray cluster: `python examples/train_ray.py 4` on 4 workers of RAY_ADDRESS's cluster, or of this machine's own.
 
 Workers are actors of Ray, each a rank. The function is an ordinary training loop; the same one runs under Hocket's own launcher:
-`hocket run -n 4 examples/train_ray.py`. Needs: pip install 'hocket[torch,ray]'.
+`hocket run -n 4 examples/train_ray.py`. Needs, in a clone: pip install '.[torch,ray]'.
 """
 
 import hashlib

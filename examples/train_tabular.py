@@ -4,7 +4,7 @@
     hocket run -n 4 examples/train_tabular.py                         # only the touched rows of embeddings travel
 
 Only the import and the line with `distribute` are for Hocket. Gradients of embeddings are sparse; each rank has rows of its own,
-which all ranks gather. Needs: pip install 'hocket[demo]'.
+which all ranks gather. Needs, in a clone: pip install '.[demo]'.
 """
 
 import torch

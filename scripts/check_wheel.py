@@ -112,14 +112,15 @@ def ran(words: list[str], cwd: Path, code: int = 0) -> str:
     return done.stdout + done.stderr
 
 
-def without_torch(environment: Environment) -> None:
-    """What works, and what is said, where there is no PyTorch."""
+def without_torch(environment: Environment, package: Path) -> None:
+    """What works, and what is said, where there is no PyTorch: to install it from this file, as no index has Hocket."""
     environment.call("hocket", "verify", "two_level")
     told = environment.call("python", "-c", "import hocket.torch", code=1)
     found = json.loads(environment.call("hocket", "doctor", "--json"))["findings"]
     by_name = {each["name"]: each for each in found}
     torch, switch = by_name["torch"], by_name["switch"]
-    if torch["state"] != "missing" or "hocket[torch]" not in torch["hint"] or "hocket[torch]" not in told:
+    asked = f"{package}[torch]"
+    if torch["state"] != "missing" or asked not in torch["hint"] or asked not in told:
         sys.exit(f"error: without PyTorch, nothing says what to install: {torch}, {told}")
     if switch["state"] != "works":
         sys.exit(f"error: the testbed's switch is not in it: {switch}")
@@ -148,7 +149,7 @@ def check(package: Path, python: str, torches: list[str]) -> None:
             f"Python {version}: {environment.call('hocket', '--version').strip()} from {package.name}",
             flush=True,
         )
-        without_torch(environment)
+        without_torch(environment, package)
         for torch in torches:
             began_s = time.monotonic()
             number = OLDEST[version.rpartition(".")[0]] if torch == "oldest" else torch

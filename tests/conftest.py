@@ -44,6 +44,12 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
+def _patient_with_late_ranks() -> None:
+    """Beside other work, any rank may be late for a second, which is not what a test wants to read of."""
+    os.environ.setdefault("HOCKET_LATE_S", "3")
+
+
+@pytest.fixture(scope="session", autouse=True)
 def _ctrl_c_reaches_children() -> None:
     """A run that a shell has in the background ignores SIGINT, and what tests start would inherit that."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -18,6 +18,8 @@ WARNING = "warning"
 WARNED_PATIENCE_S = 120.0
 """Time-out of jobs that are to be warned of before it."""
 ENDING = ("hocket run", "elastic", "torchrun")
+AT_ONCE = ("hocket run", "torchrun")
+"""Of cases that elastic jobs have not: they have no process groups, and begin with the same model."""
 SYSTEMS = (*ENDING, WARNING)
 
 
@@ -51,10 +53,14 @@ CASES = {
         Case("SIGSTOP", "is stopped", waits=True),
         Case("loop", "loops for ever in Python", waits=True),
         Case("native", "hangs in native code that holds the interpreter", waits=True),
+        Case("late loader", "loads a batch for a quarter of an hour", waits=True),
         Case("cut cable", "its host's cable is cut", waits=True),
+        Case("full disk", "saves to a disk that is full"),
         Case("early end", "leaves the loop early, and exits with 0"),
-        # Elastic jobs have no process groups.
-        Case("other shape", "calls all_reduce with another shape", ending=("hocket run", "torchrun")),
+        Case("other shape", "calls all_reduce with another shape", ending=AT_ONCE),
+        Case("other op", "calls broadcast in place of all_reduce", ending=AT_ONCE),
+        Case("other order", "calls broadcast before all_reduce", ending=AT_ONCE),
+        Case("other model", "has a layer of another shape", ending=AT_ONCE),
         Case("other buffer", "gets a buffer of another shape"),
     )
 }

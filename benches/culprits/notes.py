@@ -32,12 +32,12 @@ class Notes:
 
     def __init__(self, directory: Path, rank: int) -> None:
         """Note the beginning of the process."""
-        self._directory, self._rank = directory, rank
+        self._directory, self.rank = directory, rank
         _write(directory / f"{rank}.process", str(os.getpid()))
 
     def stepped(self, world: int) -> None:
         step = msgspec.json.encode(Step(at_s=time.monotonic(), world=world))
-        with (self._directory / f"{self._rank}.steps").open("ab") as file:
+        with (self._directory / f"{self.rank}.steps").open("ab") as file:
             file.write(step + b"\n")
 
     def goes_wrong(self) -> None:
@@ -48,7 +48,7 @@ class Notes:
         """Note the error with which the rank ends."""
         data = {name: getattr(error, name, None) for name in ("rank", "why", "exit_code")}
         found = Caught(kind=type(error).__name__, text=str(error), **data)
-        _write(self._directory / f"{self._rank}.error", msgspec.json.encode(found).decode())
+        _write(self._directory / f"{self.rank}.error", msgspec.json.encode(found).decode())
 
 
 class Read:

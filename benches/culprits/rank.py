@@ -87,9 +87,26 @@ ENDS: dict[str, Callable[[], object]] = {
     "loop": loop_for_ever,
     "native": sleep_in_native_code,
     "late loader": lambda: time.sleep(FOR_EVER_S),
+    "full disk": lambda: torch.save(torch.ones(1 << 16), "/dev/full"),
     "cut cable": lambda: None,  # whoever has the cable cuts it
 }
 """Actions between two steps, by kind. Other kinds act in a step, or in the script around it."""
+
+
+def call_all_reduce() -> None:
+    dist.all_reduce(torch.ones(5))
+
+
+def call_broadcast() -> None:
+    dist.broadcast(torch.ones(5), 0)
+
+
+CALLS: dict[str, tuple[Callable[[], None], ...]] = {
+    "other shape": (lambda: dist.all_reduce(torch.ones(7)), call_broadcast),
+    "other op": (call_broadcast, call_broadcast),
+    "other order": (call_broadcast, call_all_reduce),
+}
+"""Collectives of the culprit, by kind; the others reduce and broadcast."""
 
 
 class Training:
@@ -97,10 +114,14 @@ class Training:
         torch.manual_seed(0)
         self.kind, self.culprit, self.notes = kind, culprit, notes
         self.raises = Raises()
-        model = torch.nn.Sequential(torch.nn.Linear(8, 8), self.raises, torch.nn.Linear(8, 4))
+        width = 8
+        if kind == "other model" and notes.rank == culprit:
+            width = 9
+            notes.goes_wrong()
+        model = torch.nn.Sequential(torch.nn.Linear(8, width), self.raises, torch.nn.Linear(width, 4))
         if kind == "other buffer":
             model.register_buffer("seen", torch.zeros(5))
-        if kind == "other shape":
+        if kind in CALLS:
             dist.init_process_group("hocket")
         self.model, self.optimizer = hk.distribute(model, torch.optim.SGD(model.parameters(), lr=0.1))
         self.rank = hk.rank(self.model)
@@ -109,9 +130,10 @@ class Training:
         """Train to the end, or until this rank fails."""
         generator = torch.Generator().manual_seed(self.rank)
         for step in self._steps():
-            if self.kind == "other shape":
+            if self.kind in CALLS:
                 wrong = self.rank == self.culprit and step == WRONG_AT
-                dist.all_reduce(torch.ones(7 if wrong else 5))
+                for call in CALLS[self.kind] if wrong else (call_all_reduce, call_broadcast):
+                    call()
             loss = self.model(torch.randn(4, 8, generator=generator)).square().mean()
             loss.backward()
             self.optimizer.step()

@@ -12,8 +12,8 @@ from hocket.errors import PeerError
 
 LATE_S = 5.0
 """Longest time from an error, or from the end of the others' patience, until all ranks know."""
-WARNED_S = 10.0
-"""Longest time until the launcher warns: what others wait before, three reports without an answer, and the stack."""
+WARNED_S = 1.1
+"""Longest time until the launcher warns, with the stack: three median steps, of 0.02 s and less, and one second."""
 ENDS = {
     "hocket run": "until all have ended",
     "elastic": "until the others have made a step without it",

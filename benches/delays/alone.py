@@ -18,7 +18,7 @@ from hocket.artefacts.local import every, in_step
 from hocket.artefacts.plan import Schedule
 from hocket.errors import UsageError
 from hocket.torch.local import Local
-from hocket.training.guard.drift import Judge, Losses, Report
+from hocket.training.guard.drift import LOSSES_MIN, Judge, Losses, Report
 from hocket.training.memory.anchor import Arrival, Pending
 from hocket.training.memory.buckets import LoadedBucket
 
@@ -51,7 +51,7 @@ class Guard:
     """Guard of copies, as a job has it.
 
     Args:
-        safer: schedules to which it retreats, before an exchange after each step.
+        safer: schedules to which it retreats, before an exchange after each step, and with which it begins where steps alone grow.
         logs: it knows the copies' losses.
         acts: it retreats; else, it only notes what copies report.
 
@@ -69,6 +69,14 @@ class Guard:
         self._paces: list[float] = []
         self._iteration = 0
         self._last: list[torch.Tensor] = []
+        self._longer: list[Schedule] = []
+
+    def begins(self, schedule: Schedule) -> Schedule:
+        """Return the schedule with which copies begin, if they are to train by this one."""
+        known = [each for each in (schedule, *self._safer) if every(each) > LOSSES_MIN]
+        if self._acts and schedule.outer is not None and schedule.outer.grows and known:
+            *self._longer, schedule = known
+        return schedule
 
     def stepped(self, losses: Sequence[float], anchors: Sequence[Local]) -> None:
         """Note an iteration."""
@@ -95,12 +103,15 @@ class Guard:
         self.exchanges.append((turns[0].iterations, reports))
         if every(schedule) == 1 or not self._acts:
             return None
-        verdict = self._judge.see(0, turns[0].iterations, reports)
-        if verdict is None:
+        verdict = self._judge.see(0, turns[0].iterations, reports, tries=bool(self._longer))
+        if verdict is None and not (self._longer and self._judge.keeps(0)):
             return None
-        self.retreats.append(self._iteration)
         self._judge.again()
         self._last = []
+        if verdict is None:
+            return self._longer.pop(), False
+        self._longer = []
+        self.retreats.append(self._iteration)
         shorter = [each for each in self._safer if every(each) <= verdict.share * every(schedule)]
         return (shorter[0] if shorter else in_step(schedule)), verdict.diverges
 
@@ -115,7 +126,8 @@ class Apart:
             raise UsageError("apart: the schedule has no steps alone")
         if guard is not None and (schedule.delay_max or not schedule.together):
             raise UsageError("apart: a guard is for exchanges of all parameters that copies wait for")
-        self.copies, self._schedule, self._guard = copies, schedule, guard
+        self.copies, self._guard = copies, guard
+        self._schedule = schedule if guard is None else guard.begins(schedule)
         self._anchors = [
             Local(each.model, each.optimizer, dict(each.model.named_parameters())) for each in copies
         ]

@@ -1,4 +1,4 @@
-"""The guard of steps alone: trainings that diverge or learn slower by 100 steps alone, and benign ones.
+"""The guard of steps alone: trainings that diverge or learn slower by 100 steps alone, to which ranks come from few.
 
 Each task is learned in step, 100 steps alone without a guard, and the same with it. Four ranks, each with a model of its own, are
 copies in one process with the arithmetic of sessions (`alone.py`). Data is unlike in the tasks that are to retreat: each rank has a
@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 import torch
+from msgspec.structs import replace
 
 from benches.delays import tasks
 from benches.delays.alone import Apart, Guard
@@ -42,8 +43,8 @@ EVALUATED, LAST = 10, 20
 EXCHANGE = 3.0
 """Time of an exchange, in steps' computation."""
 
-EXCHANGES, ENDS_WITHIN, TIME_WITHIN = 2.0, 1.0, 1.01
-"""Targets: exchanges until a retreat, per cent by which the end is worse, and the time to a loss over that in step."""
+TURNS, ENDS_WITHIN, TIME_WITHIN = 2.0, 1.0, 1.01
+"""Targets: whole turns until a retreat, per cent by which the end is worse, and the time to a loss over that in step."""
 
 Make = Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer]
 
@@ -107,9 +108,16 @@ def adamw(rate: float) -> Make:
 
 
 CASES = (
-    Case("SGD, rate 0.6", steep, sgd(0.6), 1000, Local(every=ALONE)),
-    Case("momentum", unlike(tasks.digits_resnet), sgd(0.05, 0.9), 1000, Local(every=ALONE), error=True),
-    Case("AdamW", unlike(tasks.digits_cnn), adamw(0.002), 1000, Local(every=ALONE), error=True),
+    Case("SGD, rate 0.6", steep, sgd(0.6), 1000, Local(every=ALONE, grows=True)),
+    Case(
+        "momentum",
+        unlike(tasks.digits_resnet),
+        sgd(0.05, 0.9),
+        1000,
+        Local(every=ALONE, grows=True),
+        error=True,
+    ),
+    Case("AdamW", unlike(tasks.digits_cnn), adamw(0.002), 1000, Local(every=ALONE, grows=True), error=True),
 )
 
 
@@ -164,6 +172,8 @@ def learned(case: Case, *, seed: int, guarded: bool, logs: bool = True) -> Run:
     task, local = case.task(), case.local
     models = [task.started(seed) for _ in range(WORKERS)]
     copies = [Copy(each, case.make(list(each.parameters())), [list(each.parameters())]) for each in models]
+    if not guarded:
+        local = replace(local, grows=False)
     safer = [shortened(local, local.every >> each) for each in range(1, local.every.bit_length() - 1)]
     guard = Guard([each.schedule(1) for each in safer], logs=logs) if guarded else None
     apart = Apart(copies, local.schedule(1), guard)
@@ -234,9 +244,9 @@ def _rows(case: Case, kept: Kept) -> Iterator[Row]:
         watched, logged = guarded(logs), _logged(logs)
         yield Row(
             name="guard",
-            what=f"{where}, {logged}: exchanges until the guard retreats, the most of {len(SEEDS)} seeds",
+            what=f"{where}, {logged}: turns of {ALONE} steps until the guard retreats, the most of {len(SEEDS)} seeds",
             value=max(run.retreated for run in watched) / ALONE,
-            target=EXCHANGES,
+            target=TURNS,
         )
         yield Row(
             name="guard",

@@ -285,10 +285,10 @@ class Settings:
     )
     late_s: float = _variable(
         "HOCKET_LATE_S",
-        3.0,
+        0.5,
         patience,
-        "Seconds, but at least three steps and one second more, for which all others wait before the launcher or rank 0 warns of a "
-        "rank, with its Python stack; 0: nobody warns (docs/monitoring.md).",
+        "Seconds, beside two steps, for which all others wait before the launcher or rank 0 warns of a rank with its Python stack; "
+        "0: nobody warns (docs/monitoring.md).",
     )
     dumps: str | None = _variable(
         "HOCKET_DUMPS",

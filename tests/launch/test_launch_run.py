@@ -369,17 +369,19 @@ class Terminal(io.BytesIO):
 
     @property
     def lines(self):
-        shown, column = [""], 0
-        for byte in self.getvalue().decode().replace("\033[K", "\0"):
+        shown, row, column = [""], 0, 0
+        for byte in self.getvalue().decode().replace("\033[K", "\0").replace("\033[1A", "\1"):
             if byte == "\n":
-                shown.append("")
-                column = 0
+                row, column = row + 1, 0
+                shown += [""] * (row == len(shown))
             elif byte == "\r":
                 column = 0
             elif byte == "\0":
-                shown[-1] = shown[-1][:column]
+                shown[row] = shown[row][:column]
+            elif byte == "\1":
+                row -= 1
             else:
-                shown[-1] = shown[-1][:column] + byte + shown[-1][column + 1 :]
+                shown[row] = shown[row][:column] + byte + shown[row][column + 1 :]
                 column += 1
         return shown
 
@@ -400,6 +402,27 @@ def test_a_bar_moves_below_the_lines_of_a_terminal():
     second.feed(b"ends\n")
     assert terminal.lines == ["[0] begins", "[1] a line", "[0] 100 %|####", "[1] ends", ""]
     assert list(first.last) == [b"begins", b"100 %|####"]
+
+
+def test_a_bar_of_several_lines_is_drawn_over_itself():
+    """Rich's bars, which are Lightning's, would fill the terminal, or draw over lines of other ranks."""
+    terminal = Terminal()
+    screen = Screen(terminal)
+    first, second = Channel(screen, b"[0] ", size=(24, 80)), Channel(screen, b"[1] ")
+    again = b"\r\033[2K\033[1A\033[2K"
+    first.feed(b"begins\n\033[?25lepoch 1\nbatch 1")
+    first.feed(again + b"epoch 1\nbatch 2")
+    assert [line for line in terminal.lines if line] == ["[0] begins", "[0] epoch 1"]
+    first.feed(again + b"epoch 2\nbatch 3\r")
+    assert terminal.lines == ["[0] begins", "[0] epoch 2", "[0] batch 3"]
+    second.feed(b"a line\n")
+    first.feed(again + b"epoch 2\nbatch 4\n\033[?25h")
+    second.feed(b"ends\n")
+    assert terminal.lines == [
+        "[0] begins", "[0] epoch 2", "[1] a line", "[0] epoch 2", "[0] batch 4", "[1] ends", ""
+    ]  # fmt: skip
+    first.end()
+    assert b"\033[?25" not in terminal.getvalue()
 
 
 def test_a_bar_in_a_file_is_its_last_state():

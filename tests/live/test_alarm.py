@@ -11,7 +11,7 @@ import pytest
 
 from hocket.job.live import process
 from tests.launch.processes import finish, start, write
-from tests.live.jobs import CULPRIT, DEADLINE_S, SCRIPT, Job, process_of
+from tests.live.jobs import CULPRIT, DEADLINE_S, LATE_S, SCRIPT, Job, process_of
 from tests.support import warm
 
 GOES_ON = f"rank {CULPRIT} on "
@@ -150,7 +150,10 @@ def test_under_torchrun_rank_0_warns(tmp_path):
     script = write(tmp_path, SCRIPT)
     agent = warm.torchrun(["--nproc-per-node=4", "--standalone"], script, "slow batch")
     job = Heard.__new__(Heard)
-    job.place, job.process = tmp_path, start(agent, TMPDIR=str(tmp_path), OMP_NUM_THREADS="1")
+    job.place, job.process = (
+        tmp_path,
+        start(agent, TMPDIR=str(tmp_path), OMP_NUM_THREADS="1", HOCKET_LATE_S=LATE_S),
+    )
     with job:
         text = job.hears("is late: ", " goes on after ")
     # Beside other work, another rank may be late for a second, too.
@@ -181,7 +184,8 @@ def test_a_rank_that_does_not_come_to_a_collective_is_warned_of(tmp_path):
     """Broken: programs on the backend would hear of a hang at PyTorch's time-out, half an hour later."""
     script = write(tmp_path, BACKEND)
     argv = warm.hocket("run", "-n", "4", script)
-    code, _, err = finish(start(argv, TMPDIR=str(tmp_path), OMP_NUM_THREADS="1"), DEADLINE_S)
+    job = start(argv, TMPDIR=str(tmp_path), OMP_NUM_THREADS="1", HOCKET_LATE_S=LATE_S)
+    code, _, err = finish(job, DEADLINE_S)
     assert code == 0, err
     # Groups meet at a store of their own, which rank 0 serves.
     said = "".join(line.removeprefix("[0] ") for line in err.splitlines(keepends=True))

@@ -24,6 +24,7 @@ STATUS = Status(
     step_s=0.1,
     wait_s=0.02,
     loading_s=0.001,
+    worked_s=0.05,
     step_s_total=5.0,
     wait_s_total=1.0,
     loading_s_total=0.05,

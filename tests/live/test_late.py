@@ -2,7 +2,7 @@
 
 import pytest
 
-from hocket.job.live.late import FIRST_S, QUIET_S, GoesOn, Late, Lateness
+from hocket.job.live.late import FIRST_S, USUAL_S, GoesOn, Lateness
 from hocket.job.store.live import Gone
 from tests.live.test_blame import ranks
 
@@ -105,17 +105,66 @@ def test_an_occurrence_is_told_once_and_its_end():
     assert lateness.look(ranks(), {}, 107.0) == ()
 
 
-def test_a_rank_that_is_late_again_and_again_is_told_seldom():
-    """Broken: a rank that saves a checkpoint alone would be a line each time."""
+def test_a_rank_that_is_late_again_is_told_when_it_is_for_twice_as_long():
+    """Broken: jitter would be a line each time, or a hang after it be no line at all."""
     lateness = Lateness(LEAST_S)
     told = []
-    for now_s in range(0, int(4 * QUIET_S), 10):
+    for now_s in range(0, 100, 10):
         told += looked(lateness, float(now_s), _2=BUSY)
         told += lateness.look(ranks(), {}, now_s + 5.0)
-    late = [each for each in told if isinstance(each, Late)]
-    # At once, after a minute, and after two more.
-    assert [each.unsaid for each in late] == [0, 5, 11]
-    assert len([each for each in told if isinstance(each, GoesOn)]) == len(late)
+    assert names(told) == [("Late", 2), ("GoesOn", 2)]
+    lasts_s = told[1].late_s
+    hangs = {f"_{rank}": {**WAITS, "doing_s": 2 * lasts_s - 1.0} for rank in range(4)}
+    assert looked(lateness, 100.0, **{**hangs, "_2": BUSY}) == ()
+    longer = {rank: {**WAITS, "doing_s": 2 * lasts_s} for rank in hangs}
+    (found,) = looked(lateness, 101.0, **{**longer, "_2": BUSY})
+    assert found.unsaid == 9
+    lateness.look(ranks(), {}, 110.0)
+    # What was usual is forgotten.
+    assert looked(lateness, 120.0, _1=BUSY) == ()
+    lateness.look(ranks(), {}, 121.0)
+    assert names(looked(lateness, 120.0 + USUAL_S, _1=BUSY)) == [("Late", 1)]
+
+
+def test_an_excused_rank_has_more_time():
+    """Broken: each checkpoint of one rank would be warned of, or a hang in it never."""
+    lateness = Lateness(LEAST_S)
+    assert names(looked(lateness, 100.0, _2=BUSY)) == [("Late", 2)]
+    lateness.excuse(2)
+    assert looked(lateness, 101.0, _2=BUSY) == ()
+    long = {f"_{rank}": {**WAITS, "doing_s": FIRST_S + 1} for rank in range(4)}
+    assert names(looked(lateness, 125.0, **{**long, "_2": BUSY})) == [("Late", 2)]
+    # One that evaluates needs no excuse.
+    assert looked(Lateness(LEAST_S), _2={**BUSY, "doing": "evaluating"}) == ()
+    assert names(looked(Lateness(LEAST_S), **{**long, "_2": {**BUSY, "doing": "evaluating"}})) == [
+        ("Late", 2)
+    ]
+
+
+def test_ranks_come_back_one_after_the_other_from_what_all_have_done():
+    """Broken: after an evaluation of a minute, ranks that need some seconds more would be warned of."""
+    back = {f"_{rank}": {**WAITS, "worked_s": 10.0} for rank in range(4)}
+    assert looked(Lateness(LEAST_S), **{**back, "_2": BUSY}) == ()
+    long = {rank: {**each, "doing_s": 24.0} for rank, each in back.items()}
+    assert names(looked(Lateness(LEAST_S), **{**long, "_2": BUSY})) == [("Late", 2)]
+
+
+def test_ranks_may_have_gone_on_since_they_reported():
+    """Broken: what took a moment would be warned of when it is over, as no report says so yet."""
+    short = {f"_{rank}": {"doing": "waiting", "doing_s": 2.9, "age_s": 0.9} for rank in range(4)}
+    assert looked(Lateness(LEAST_S), **{**short, "_2": BUSY}) == ()
+    # So may the one that was busy, and be waiting for the network, as they do.
+    before = {f"_{rank}": {**WAITS, "age_s": 0.1} for rank in range(4)}
+    assert looked(Lateness(LEAST_S), **{**before, "_2": {**BUSY, "age_s": 2.5, "interval_s": 3.0}}) == ()
+
+
+def test_a_rank_that_should_report_and_does_not_is_late():
+    """Broken: a rank that is stopped would be warned of seconds later than one that loops."""
+    early = {f"_{rank}": {**WAITS, "doing_s": 0.9, "age_s": 0.1} for rank in range(4)}
+    (found,) = Lateness(0.5).look(ranks(**{**early, "_2": {**SHORT, "age_s": 0.9}}), {}, 100.0)
+    assert (found.rank, found.silent) == (2, True)
+    # Its report may be a little late.
+    assert Lateness(0.5).look(ranks(**{**early, "_2": {**SHORT, "age_s": 0.7}}), {}, 100.0) == ()
 
 
 def test_a_rank_that_is_gone_does_not_go_on():

@@ -158,7 +158,7 @@ def test_a_rank_goes_on_reporting_when_the_store_comes_back_and_stops_with_it(tm
         where = f"127.0.0.1:{server.port}"
         job = LiveJob(process=1, launches=False, store=where, secret=SECRET.hex(), command=("a",))
         reporter = Reporter(Progress(), rank=0, world=1, member=0, host="h", elastic=False, interval_s=0.01)
-        publisher = Publisher(reporter, job, rank=0, interval_s=0.01, announces=False)
+        publisher = Publisher(reporter, job, rank=0, announces=False)
         with Store(where, SECRET, rank=None, who="observer", timeout_s=30) as store:
             deadline_s = time.monotonic() + 60
             while not store.look(stack_of=0).reports or view_of(store.look()).ranks[0].status.stack is None:

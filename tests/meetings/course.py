@@ -34,6 +34,8 @@ PATIENCE_S = 600.0
 """In which the job must have ended."""
 REFILLS = 0.3
 REJOIN_S = 30.0
+PASSED_BY_MAX = 1
+"""Steps that a member may begin beside one that it is to meet: an epoch with that one may follow a loss in the step before."""
 AT_MESSAGE = 0.5
 """How many events wait for a message or a record that is written rather than for a time."""
 
@@ -300,6 +302,8 @@ class Course:
             healthy = script.worker not in self.faulty
             if healthy and script.worker.code not in (0, None) and not self._came_too_late(script):
                 wrong.append(f"{script.worker.name} ended with {script.worker.code}: {script.why}")
+            if script.passed_by > PASSED_BY_MAX:
+                wrong.append(f"{script.worker.name} made {script.passed_by} steps beside one that waits")
             if healthy and script.worker.code == 0 and len(script.made) != STEPS:
                 wrong.append(f"{script.worker.name} made {len(script.made)} steps")
         if not any(script.worker.code == 0 and len(script.made) == STEPS for script in self.scripts):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -29,11 +29,12 @@ Step = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Connected:
-    """To others, by rank."""
+    """To others, by rank. `generation`: of which they are, if that is known."""
 
     workers: list[Worker]
     fabric: dict[int, Engine]
     engine: Engine
+    generation: int | None = None
 
     def close(self) -> None:
         self.engine.close()
@@ -47,6 +48,7 @@ class Script:
         trains: it has begun to.
         left: it has left in order.
         ends_early: its loop ends before those of others.
+        passed_by: most steps that it has begun, one after the other, beside a process that it was to meet before.
         reports: it reports what stands.
         why: what it has ended of, if not in order.
     """
@@ -56,6 +58,7 @@ class Script:
         self._settings, self._steps = settings, steps
         self.made: list[Step] = []
         self.trains = self.left = self.ends_early = self.reports = False
+        self.passed_by = self._passes_by = 0
         self.why: Error | None = None
         self.membership: Membership | None = None
         self._generation = 0
@@ -126,7 +129,14 @@ class Script:
         workers = store.gather("hosts", rank, world, self.worker, timeout_s)
         self._load()
         fabric: dict[int, Engine] = store.gather("fabric", rank, world, {}, timeout_s)[0]
-        return self._connected(rank, workers, fabric)
+        made = self._connected(rank, workers, fabric)
+        try:
+            store.gather("terms", rank, world, None, timeout_s)
+        except Error:
+            made.close()
+            raise
+        self._load()
+        return replace(made, generation=order.generation)
 
     def _job(self) -> Any:
         hosts = hosts_of(self._workers)
@@ -176,6 +186,7 @@ class Script:
         rank = self._rank = order.members.index(self._member.number)
         made = self._member.preparing.take(order)
         assert made is None or isinstance(made, Connected)
+        assert made is None or made.generation == order.generation
         workers = []
         if made is None:
             store.enter(rank, self.worker)
@@ -222,6 +233,7 @@ class Script:
     def _step(self) -> None:
         self._end_if_it_leaves()
         self._exchange_late()
+        self._pass_by()
         self._missed = False
         self._compute(self._work.random.uniform(0, COMPUTES_S))
         with self._noting_what_is_missed():
@@ -234,6 +246,13 @@ class Script:
         # The optimizer's step.
         self._end_if_it_leaves()
         self._meet_newcomers()
+
+    def _pass_by(self) -> None:
+        """Note whether an epoch is in force with some that this generation has not met."""
+        part = self._member._contact.part
+        unmet = not set(part.members) <= set(part.ranks)
+        self._passes_by = self._passes_by + 1 if unmet else 0
+        self.passed_by = max(self.passed_by, self._passes_by)
 
     def _compute(self, time_s: float = 0.0) -> None:
         """The script's own work, in which it may hang."""

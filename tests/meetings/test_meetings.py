@@ -64,11 +64,13 @@ def _gives_up(membership: Membership) -> Iterator[None]:
     [
         (script, "without_the_absent", _gives_up, 0),
         (Meetings, "must_be_newest", lambda *_: None, 0),
+        (Membership, "newcomers", (), 0),
         (Preparing, "take", lambda *_: None, 0),
     ],
     ids=[
         "a time-out ends who waits",
         "an older meeting goes on beside a newer one",
+        "members step on without newcomers",
         "members forget what the others go on with",
     ],
 )

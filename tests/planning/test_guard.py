@@ -129,6 +129,22 @@ def test_late_adam_of_unknown_stability_is_refused():
     assert stability(DELAYED, walks=False, curvature=100.0).passed is False
 
 
+def test_own_gradients_first_of_unknown_stability_are_refused_where_little_is_stable():
+    """Broken: merged by 4 at a rate that suits synchronous training, a model would learn at half the speed, and no sentinel would
+    see why. Merged by 2 and without momentum, the stable range is hardly narrower."""
+
+    def stability(merged, momentum, curvature=None, narrower=4.0):
+        turns = Turns(merged, ((0, merged - 1, merged),), own_first=True)
+        *_, found = checks(
+            None, turns, "linear", rate=0.1, momentum=momentum, curvature=curvature, narrower=narrower
+        )
+        return found.passed
+
+    assert stability(4, 0.9) is False
+    assert stability(2, 0.9) is stability(4, 0.0) is stability(4, 0.9, narrower=math.inf) is None
+    assert (stability(4, 0.9, 1.0), stability(4, 0.9, 30.0)) == (True, False)
+
+
 def test_risk_orders_schedules_by_what_they_leave_of_the_stable_range():
     """A training that goes wrong would retreat to a schedule that is no safer."""
     merged = Turns(2, ((0, 1, 1),))

@@ -62,17 +62,17 @@ def torchrun(
     return command(agent, *options, "--no-python", *worker, imports=imports, servers=servers)
 
 
-def hocket(*arguments: str) -> list[str]:
+def hocket(*arguments: str, imports: tuple[str, ...] = IMPORTED, servers: int = SERVERS) -> list[str]:
     """Runs the command `hocket`; processes that it starts as Python with a script or a module have imported PyTorch."""
     run = "import sys; sys.executable = sys.argv.pop(1); from hocket.cli.main import main; main()"
-    return [sys.executable, "-c", run, interpreter(), *arguments]
+    return [sys.executable, "-c", run, interpreter(imports, servers), *arguments]
 
 
 @functools.cache
-def interpreter() -> str:
+def interpreter(imports: tuple[str, ...] = IMPORTED, servers: int = SERVERS) -> str:
     """A program that takes Python's place: a client for scripts and modules, else Python itself."""
-    path = Path(_servers(IMPORTED, SERVERS)) / "python"
-    client = shlex.join(command(Path())[:-1])
+    path = Path(_servers(imports, servers)) / "python"
+    client = shlex.join(command(Path(), imports=imports, servers=servers)[:-1])
     path.write_text(
         f'#!/bin/sh\ncase "$1" in\n-m) ;;\n-*) exec {shlex.quote(sys.executable)} "$@" ;;\nesac\nexec {client} "$@"\n'
     )

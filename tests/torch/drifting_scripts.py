@@ -37,6 +37,7 @@ CASES: dict[str, dict[str, Any]] = {
     "fragments": {"fragments": 2},
     "mix": {"mix": 0.25},
     "weighed": {"paced": True, "weights": "logged"},
+    "grows": {"grows": True},
     "all": {"late": 10, "fragments": 2, "rate": 0.5, "momentum": 0.5, "nesterov": False},
 }
 
@@ -115,6 +116,16 @@ def easy(name: str, steps: str, logs: str) -> list[Any]:
     draw = torch.Generator().manual_seed(here()[0])
     *_, last = trained(model, optimizer, draw, 400, logs=logs == "logged")
     return list(last)
+
+
+def grown(name: str, steps: str, logs: str) -> list[list[int]]:
+    """By how many steps alone ranks come to `steps`, and the iteration in which each number was first in force."""
+    model, optimizer = begun(name, int(steps), EASY, "sgd")
+    draw = torch.Generator().manual_seed(here()[0])
+    found: dict[int, int] = {}
+    for at, (alone, _) in enumerate(trained(model, optimizer, draw, 300, logs=logs == "logged"), 1):
+        found.setdefault(alone, at)
+    return [[alone, at] for alone, at in found.items()]
 
 
 def resumed(logs: str) -> list[Any]:

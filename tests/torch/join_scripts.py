@@ -36,7 +36,7 @@ from hocket.policy.control import Control
 from hocket.policy.handles import Buffer
 from hocket.policy.policy import Policy, Value
 from hocket.torch.distribute import distributed_of
-from hocket.training.assemble import newcomers
+from hocket.training.assemble import furnish, newcomers
 from hocket.training.checkpoint import states
 from hocket.training.step.reducing import ReducingSession
 from tests.torch.elastic_scripts import digest
@@ -131,6 +131,10 @@ def dies_before(owner: Any, name: str, *, times: int = 0) -> None:
     setattr(owner, name, call)
 
 
+def no_memory(*_: Any) -> Any:
+    raise MemoryError
+
+
 def stop() -> None:
     """With all threads."""
     os.kill(os.getpid(), signal.SIGSTOP)
@@ -190,6 +194,18 @@ def plan_of(model: torch.nn.Module) -> Plan:
     return session.source.plan(session.source.epochs.current)
 
 
+def break_preparation(flaw: str) -> None:
+    match flaw:
+        case "dies while it prepares":
+            dies_before(furnish, "source_by")
+        case "makes no programs while all meet":
+            dies_before(newcomers, "source_by")
+        case "trains by other terms when all meet":
+            furnish.Terms.hold = lambda *_: False  # type: ignore[method-assign]
+        case "has no memory while it prepares":
+            furnish.laid = no_memory
+
+
 def break_down(flaw: str, directory: Path, *, founds: bool) -> None:
     match flaw:
         case "never joins" if not founds:
@@ -206,7 +222,7 @@ def break_down(flaw: str, directory: Path, *, founds: bool) -> None:
         case "dies when it is counted on" if not founds:
             dies_before(Participation, "_enter")
         case "dies while all meet":
-            dies_before(newcomers, "prepare")
+            dies_before(newcomers, "replicate")
         case "dies when all have met":
             dies_before(Membership, "begin", times=int(founds))
         case "dies before its first step with newcomers":
@@ -220,6 +236,7 @@ def trained(directory: Path, name: str, flaw: str) -> None:
     if founds or "HOCKET_MEMBER" in os.environ:
         name += f"-{os.environ['HOCKET_RANK' if founds else 'HOCKET_MEMBER']}"
     break_down(flaw, directory, founds=founds)
+    break_preparation(flaw)
     if flaw == "raises":
         sys.excepthook = says_slowly
     model, optimizer, scheduler = made(WIDE if flaw == "wide" else WIDTH + (flaw == "another model"))

@@ -414,8 +414,9 @@ def scaled(steps: str) -> bool:
     return torch.allclose(ends[0], ends[2], rtol=1e-12) and torch.allclose(ends[1], ends[3], rtol=1e-12)
 
 
-def retreated(lengths: str) -> list[Any]:
-    """How many iterations are applied after each step, while one rank logs a loss that grows; whether all ranks have retreated."""
+def retreated(lengths: str, begins: str, zeros: str) -> list[Any]:
+    """How many iterations are applied after each step, while one rank logs a loss that grows from an iteration on; whether all
+    ranks have retreated. `zeros`: 0, gradients are zeros before even iterations, and none before odd ones; 1: the reverse."""
     rank, _ = here()
     model = Ones()
     turns = tuple(map(int, lengths.split(",")))
@@ -430,10 +431,10 @@ def retreated(lengths: str) -> list[Any]:
     session = distributed_of(model).session
     found = []
     for iteration in range(40):
-        optimizer.zero_grad(set_to_none=iteration % 2 > 0)
+        optimizer.zero_grad(set_to_none=iteration % 2 != int(zeros))
         model(torch.ones(1)).sum().backward()
         optimizer.step()
-        hk.log(model, loss=1.5 ** max(0, iteration - 15) if rank == 1 else 1.0)
+        hk.log(model, loss=1.5 ** max(0, iteration - int(begins)) if rank == 1 else 1.0)
         found.append(applied(model))
     hk.flush(model)
     return [[*found, applied(model)], session.delays.retreated, session.updates.schedule.delay_max]

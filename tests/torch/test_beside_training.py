@@ -164,6 +164,25 @@ def test_a_script_changes_parameters_beside_its_optimizer(jobs: Callable[..., Jo
     check_equal(job)
 
 
+def test_a_script_averages_what_it_trains(jobs: Callable[..., Job]) -> None:
+    """Broken: a rank would join with a teacher that lags behind the others', for as long as they train."""
+
+    made_jobs: list[Job] = []
+
+    def average(framework: Made, at: int) -> None:
+        last = made_jobs and made_jobs[0].joining.said_ready.is_set() and at % 5 == 0
+        if last or at % 40 == 0:
+            with torch.no_grad():
+                framework.model.frozen.lerp_(framework.trained["2.weight"].mean(), 0.1)
+
+    made_jobs.append(jobs(2, before=average))
+    (job,) = made_jobs
+    assert "frozen" not in job.sources[0].trained
+    job.until_ready()
+    assert job.meet() == job.steps
+    check_equal(job)
+
+
 class Counting(torch.optim.SGD):
     """Steps by a number of its own, which it counts apart from its state."""
 

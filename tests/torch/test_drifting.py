@@ -80,6 +80,23 @@ def test_steps_alone_that_every_rank_bears_go_on(name: str, logs: str, tmp_path:
 
 
 @pytest.mark.parametrize("logs", ["logged", "silent"])
+def test_steps_alone_grow_where_exchanges_keep_them(logs: str, tmp_path: Path) -> None:
+    """Broken: a wrong number of steps alone would cost whole turns, or ranks that bear them would exchange too often for good."""
+    found, _ = returned("grown", tmp_path, "grows", "40", logs)
+    assert [alone for alone, _ in found] == [5, 10, 20, 40]
+    # Each number begins up to three iterations after the exchange that has shown enough.
+    assert found[-1][1] <= 35 * (3 if logs == "logged" else 4) + 10
+
+
+def test_ranks_that_begin_with_few_steps_alone_lose_few(tmp_path: Path) -> None:
+    """Broken: ranks would make all steps of a long turn before anybody looks at them."""
+    (retreated, alone, held, ended, _), _ = returned("steep", tmp_path, "grows", "100", "logged", "sgd")
+    assert (retreated, alone) == (1, 1)
+    assert held < 10.0
+    assert ended < 1.0
+
+
+@pytest.mark.parametrize("logs", ["logged", "silent"])
 def test_a_training_resumes_with_its_guard(logs: str, tmp_path: Path) -> None:
     """Broken: a resumed job would forget what it has seen, or that it has retreated."""
     (*same, before, after), _ = returned("resumed", tmp_path, logs)

@@ -35,6 +35,7 @@ CASES = drawn.cases(FEW)
 FLAWS = (
     "dies while all meet",
     "another model",
+    "dies while it prepares",
     "dies when it is welcome",
     "dies when all have met",
     "dies in its first step",
@@ -170,9 +171,12 @@ def test_ranks_join_a_job_with_a_policy(trainings: Callable[..., Local]) -> None
 
 @pytest.mark.parametrize(
     "flaw",
-    ["dies while all meet", "dies before its first step with newcomers", "dies when all have met"][
-        : FEW if CASES == FEW else None
-    ],
+    [
+        "dies while it prepares",
+        "dies while all meet",
+        "dies before its first step with newcomers",
+        "dies when all have met",
+    ][: FEW if CASES == FEW else None],
 )
 def test_a_rank_that_dies_while_all_meet_costs_the_others_nothing(
     flaw: str, trainings: Callable[..., Local]
@@ -185,6 +189,27 @@ def test_a_rank_that_dies_while_all_meet_costs_the_others_nothing(
     outcome = training.end()
     assert (outcome.code, newcomer.returncode) == (0, 0), training.said()
     training.check()
+
+
+@pytest.mark.parametrize(
+    ("member", "newcomer"),
+    [
+        ("makes no programs while all meet", "makes no programs while all meet"),
+        ("trains by other terms when all meet", "trains by other terms when all meet"),
+        ("", "has no memory while it prepares"),
+    ],
+)
+def test_all_go_on_with_what_all_have_prepared(
+    member: str, newcomer: str, trainings: Callable[..., Local]
+) -> None:
+    """Broken: members would stand still while programs are made; or they would train by those of terms that hold no more, or with
+    programs that others do not have."""
+    patient = Settings(heartbeat_timeout_s=PATIENCE_S)
+    training = trainings("aa", member, member, settings=patient)
+    joined = training.come("a", newcomer)
+    training.trains_on(3)
+    assert (training.end().code, joined.returncode) == (0, 0), training.said()
+    assert training.check() == [2, 3]
 
 
 def test_a_job_ends_with_the_last_rank_that_has_its_state(trainings: Callable[..., Local]) -> None:

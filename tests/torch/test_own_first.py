@@ -100,10 +100,14 @@ def test_rates_may_be_scaled(tmp_path: Path, settings: Settings) -> None:
     assert ended.returned == [[True, True]] * 2
 
 
-@pytest.mark.parametrize("lengths", ["1", "2", "1,3"])
-def test_a_job_retreats_to_updates_in_time(tmp_path: Path, lengths: str) -> None:
-    """Broken: a training that goes wrong would lose gradients, or a rank's own ones, where it goes back to synchronous updates."""
-    ended = ranks.run(f"{SCRIPTS}:retreated", 2, tmp_path, lengths, settings=WATCHED)
+@pytest.mark.parametrize(
+    ("lengths", "begins", "zeros"),
+    [("1", "15", "0"), ("1", "16", "0"), ("1", "16", "1"), ("2", "15", "0"), ("1,3", "15", "1")],
+)
+def test_a_job_retreats_to_updates_in_time(tmp_path: Path, lengths: str, begins: str, zeros: str) -> None:
+    """Broken: a training that goes wrong would lose gradients, or a rank's own ones, where it goes back to synchronous updates. If
+    the script fills gradients with zeros in the iteration after a change, some would be applied twice, or refused."""
+    ended = ranks.run(f"{SCRIPTS}:retreated", 2, tmp_path, lengths, begins, zeros, settings=WATCHED)
     assert ended.outcome.code == 0, ended.output
     for found, retreated, late in ended.returned:
         assert (retreated, late) == (True, 0)

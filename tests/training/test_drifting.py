@@ -191,6 +191,20 @@ def test_other_ranks_and_other_turns_are_no_measure():
     assert silent(judge, 1_000_000.0, ranks=(0, 2), steps=60) is not None
 
 
+def test_more_steps_alone_follow_where_exchanges_keep_what_ranks_gain():
+    """Broken: ranks would exchange too often for good, or make more steps alone although exchanges take back what they gain."""
+    random, kept, lost, silent_one = np.random.default_rng(7), Judge(), Judge(), Judge()
+    turns = [np.linspace(2.0 - 0.2 * at, 1.8 - 0.2 * at, 8) + random.normal(0, 0.02, 8) for at in range(4)]
+    found = []
+    for turn in turns:
+        assert logged(kept, turn) is None
+        logged(lost, turns[0] + random.normal(0, 0.02, 8))
+        silent(silent_one, 1.0, steps=8)
+        found.append((kept.keeps(0), lost.keeps(0), silent_one.keeps(0)))
+    assert found == [(at > 0, False, at > 2) for at in range(4)]
+    assert not kept.keeps(1)
+
+
 def test_a_judge_goes_on_from_what_was_saved():
     """Broken: a resumed job would judge otherwise than one that goes on, or its ranks unlike."""
     judge, other = Judge(), Judge()

@@ -46,6 +46,8 @@ class Local(Struct, frozen=True, kw_only=True):
             members.
         mix: share of its own parameters with which a rank goes on from an exchange, beside the anchor's; None: it goes on from the
             anchor with all that it has stepped since.
+        grows: ranks begin with few steps alone, and make twice as many while exchanges keep what ranks gain, up to `every`: where
+            ranks drift apart, little is lost. A guard says so; without one, they begin with `every`.
 
     >>> Local(every=30).schedule(1).turns[0][0].last
     29
@@ -62,6 +64,7 @@ class Local(Struct, frozen=True, kw_only=True):
     paced: bool = False
     grace_s: float | None = None
     quorum: int | None = None
+    grows: bool = False
 
     def schedule(self, buckets: int) -> Schedule:
         """Return the schedule of so many buckets. UsageError: an amount is out of range."""
@@ -102,6 +105,7 @@ class Local(Struct, frozen=True, kw_only=True):
                 paced=self.paced,
                 grace_s=self.grace_s,
                 quorum=self.quorum,
+                grows=self.grows,
             ),
             delay_max=self.late,
         )

@@ -167,7 +167,8 @@ class Outer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     parameters beside the anchor as it goes on from an exchange; None: the anchor, and all that it has stepped since. `weights`: by
     what a rank's progress counts: all alike, by samples since its last exchange, or by what the script logs. `paced`: between
     exchanges, ranks make as many steps as their speed lets them; else, all make the same number. `grace_s`: how long an exchange
-    waits for ranks that do not come, once `quorum` ranks have come (None: one); None: as long as any step.
+    waits for ranks that do not come, once `quorum` ranks have come (None: one); None: as long as any step. `grows`: ranks begin
+    with the fewest steps alone of the plan's safer schedules, and make more while exchanges keep what ranks gain.
     """
 
     rate: Factor = 1.0
@@ -178,6 +179,7 @@ class Outer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     paced: bool = False
     grace_s: Seconds | None = None
     quorum: Amount | None = None
+    grows: bool = False
 
 
 class Schedule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -178,9 +178,12 @@ class Job:
         self.progress.bytes_sent = lambda: dict(zip(engine.members, engine.bytes_sent(), strict=False))
         return engine
 
-    def publish(self, generation: int = 0) -> None:
-        """Report from now on how this rank gets on, where others may look. `generation`: see `LiveJob`. Errors: as `Reports`."""
+    def publish(self, generation: int = 0, *, later: bool = False) -> None:
+        """Report from now on how this rank gets on, where others may look. `generation`: see `LiveJob`; `later`: until `reports`
+        begin, there are only dumps. Errors: as `Reports`."""
         self.reports = Reports(self, generation)
+        if not later:
+            self.reports.begin(self)
 
     def publish_no_more(self) -> None:
         """End the reports, and forget the engine; idempotent."""

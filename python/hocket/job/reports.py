@@ -22,22 +22,23 @@ class Reports:
     """Reports of a rank, until `close`. `failing`: its dumps, if they are asked for."""
 
     def __init__(self, job: Job, generation: int) -> None:
-        """Begin. `generation`: see `LiveJob`.
+        """Have dumps ready. `generation`: see `LiveJob`."""
+        self._entry = _entry(job, generation)
+        self.failing = None if job.settings.dumps is None else Failing(job, self._entry)
+        self._open = contextlib.ExitStack()
+
+    def begin(self, job: Job) -> None:
+        """Report. `job`: as before; kept here, it would be kept until Python's next full collection.
 
         Rank 0 of a job whose launcher does not serve the store warns of ranks that are late, and serves metrics, if that is set:
         UsageError, RendezvousError as in `Endpoint`.
         """
-        self.failing: Failing | None = None
-        self._open = contextlib.ExitStack()
         with contextlib.ExitStack() as undo:
-            self._begin(job, _entry(job, generation), undo)
+            self._begin(job, self._entry, undo)
             self._open = undo.pop_all()
 
     def _begin(self, job: Job, entry: LiveJob, undo: contextlib.ExitStack) -> None:
         settings = job.settings
-        if settings.dumps is not None:
-            self.failing = Failing(job, entry)
-            undo.callback(self.failing.close)
         # Nobody but this process knows the store of a process that is a job by itself.
         if not settings.live_interval_s or (job.world == 1 and job.server is not None):
             return
@@ -45,7 +46,6 @@ class Reports:
             _reporter(job),
             entry,
             rank=job.rank,
-            interval_s=settings.live_interval_s,
             # The first rank of a host may be lost where others go on.
             announces=job.local_rank == 0 or job.elastic,
             dump=None if self.failing is None else self.failing.demanded,
@@ -53,9 +53,7 @@ class Reports:
         undo.callback(publisher.close)
         # Groups of torch.distributed meet at rank 0's store, whoever has launched it.
         if job.server is not None and settings.warns_of_late:
-            alarm = Alarm(
-                Observer(lambda: entry), late_s=settings.late_s, interval_s=settings.live_interval_s
-            )
+            alarm = Alarm(Observer(lambda: entry), late_s=settings.late_s)
             undo.callback(alarm.close)
         if job.rank == 0 and settings.metrics is not None and not settings.store_served:
             from hocket.job.live.endpoint import Endpoint  # noqa: PLC0415  # loads an HTTP server, which few ranks need
@@ -65,7 +63,13 @@ class Reports:
     def close(self) -> None:
         """End them; idempotent."""
         self._open.close()
-        self.failing = None
+        self.end_dumps()
+
+    def end_dumps(self) -> None:
+        """Write no more dumps of this job; idempotent."""
+        failing, self.failing = self.failing, None
+        if failing is not None:
+            failing.close()
 
 
 def _entry(job: Job, generation: int) -> LiveJob:

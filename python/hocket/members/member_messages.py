@@ -155,11 +155,12 @@ class Welcome(Message, frozen=True, kw_only=True):
 
 
 class Prepares(Message, frozen=True, kw_only=True):
-    """Order to these members, by rank, to prepare beside training what they will need to meet at this store. None: they forget what
-    they have prepared."""
+    """Order to these members, by rank, to prepare beside training what they will need to meet at this store, as that generation.
+    None: they forget what they have prepared."""
 
     members: tuple[Rank, ...] = ()
     store: str | None = None
+    generation: int = 0
 
 
 class Regroup(Message, frozen=True, kw_only=True):

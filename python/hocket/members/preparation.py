@@ -59,8 +59,10 @@ class Preparation:
         self._members, self._newcomers = (*members, *newcomers), tuple(newcomers)
         self._awaited, self._until_ns = set(self._members), time.monotonic_ns() + self._longest_ns
         self._store = self._stores.beside()
+        # A meeting before that forgets what is prepared.
+        order = Prepares(members=self._members, store=self._store, generation=self._gathering.number + 1)
         for each in self._members:
-            self._outbox.tell(each, Prepares(members=self._members, store=self._store))
+            self._outbox.tell(each, order)
 
     def answered(self, member: int, message: Prepared) -> Notes:
         """Note what has come of a member's preparation. Return the notes that the machine is to hear."""

@@ -17,7 +17,8 @@ MOMENTUM = 0.9
 """Momentum assumed for an unknown optimizer: the usual one."""
 
 RISKY = 4.0
-"""Factor by which a stable range may be narrower than in synchronous training before a warning, if curvature is unknown."""
+"""Factor by which a stable range may be narrower than in synchronous training before a warning, if curvature is unknown; where own
+gradients go first and the optimizer is known, before a refusal."""
 
 
 def rule_of(learning: Learning | None) -> Rule:
@@ -69,6 +70,7 @@ def judged(
             floors=(0.0,) if fitted is None else (0.0, fitted),
             epsilon=epsilon,
             walks=learning is None or not learning.adaptive,
+            narrower=math.inf if learning is None else RISKY,
         ):
             before = worst.get(check.name)
             if before is None or _severity(check) > _severity(before):

@@ -105,7 +105,10 @@ def _of_codec(codec: str, plan: Plan, graph: Network, profile: Profile, promise:
     """Return the fewest steps alone with which exchanges take next to nothing of the time, else the fastest."""
     short, most = coded(plan, codec), promise.local or 1
     tried = [
-        Alone(codec, *_fewest(short, graph, profile, Local(every=most, late=late, fragments=fragments)))
+        Alone(
+            codec,
+            *_fewest(short, graph, profile, Local(every=most, late=late, fragments=fragments, grows=True)),
+        )
         for late in [0, *_powers(promise.delay or 0)]
         # Parts of a model are under way for as long as all of it is, unless steps go on meanwhile.
         for fragments in [1, *_powers(len(plan.buckets))[1:]][: 1 + FRAGMENTS * (late > 0)]

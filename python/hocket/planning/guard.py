@@ -151,13 +151,16 @@ def checks(
     floors: Sequence[float] = (),
     epsilon: float = EPSILON,
     walks: bool = True,
+    narrower: float = math.inf,
 ) -> tuple[Check, ...]:
     """All checks of a schedule. `walk`: None if the loss's walk is unknown; `curvature`: the largest eigenvalue of the Hessian,
     None if not measured.
 
     `floors` are further candidates for the loss's floor (fitted, 0, the user's); the worst progress counts, among floors with which
     synchronous training makes progress. `walks`: the optimizer is one of which a walk may be known. Others, such as Adam, learn
-    slower where gradients are late, without a sign that a sentinel sees: uncorrected lateness of theirs needs a known stability.
+    slower where gradients are late, without a sign that a sentinel sees: uncorrected lateness of theirs needs a known stability. So
+    do own gradients first, by any optimizer, whose stable range is more than `narrower` times as narrow as that of synchronous
+    training: beyond it, training learns slower before it diverges, if it does.
     """
     merges = turns.merges
     ratio = None if walk is None else paper_ratio(walk, merges, rule)
@@ -167,7 +170,8 @@ def checks(
     steepest = None if curvature is None else rate * turns.factor(rule) * curvature
     # Synchronous training may run at the edge of its own limit: a schedule that changes nothing is no danger.
     trivial = turns.staleness == 0 and max(merges) == 1
-    unknown = False if turns.missed and not walks else None
+    unsigned = turns.own_first and turns.limit(momentum) * narrower < stability_limit(0, momentum)
+    unknown = False if (turns.missed and not walks) or unsigned else None
     above = ratio is not None and ratio >= 1
     return (
         Check(

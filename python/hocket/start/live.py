@@ -60,7 +60,5 @@ def observed(
         endpoint = Endpoint(settings.metrics, settings.metrics_token, Observer(lambda: newest(job)))
         stack.callback(endpoint.close)
     if settings.warns_of_late:
-        alarm = Alarm(
-            Observer(lambda: newest(job)), late_s=settings.late_s, interval_s=settings.live_interval_s
-        )
+        alarm = Alarm(Observer(lambda: newest(job)), late_s=settings.late_s)
         stack.callback(alarm.close)

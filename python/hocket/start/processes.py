@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import IO
 
 from hocket.errors import RendezvousError
+from hocket.start import terminal
 from hocket.start.output import LINE_BYTES_MAX, Channel
 
 LEASH = Path(__file__).with_name("leash.py")
@@ -35,7 +36,6 @@ SILENCE_S = 30.0
 SIGN_OF_LIFE_S = 5.0
 LET_GO_S = 10.0
 """Time for leashes to end their ranks; more than twice leash.GRACE_S."""
-READ_BYTES = 1 << 16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,18 +83,28 @@ class Process:
             leash = [shlex.join([spec.interpreter, "-I", "-S", "-c", BOOTSTRAP])]
             source = LEASH.read_bytes()
             text = b"%d\n" % len(source) + source
+        # What runs elsewhere writes to a connection.
+        terminals = [None if spec.remote else terminal.opened(each.size) for each in (out, err)]
         try:
             self._leash = subprocess.Popen(
                 [*spec.prefix, *leash],
                 stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
+                stdout=terminal.end_of(terminals[0]),
+                stderr=terminal.end_of(terminals[1]),
                 bufsize=0,
                 start_new_session=True,
             )
         except OSError as error:
             command = spec.prefix[0] if spec.prefix else sys.executable
             raise RendezvousError(f"rank {rank}: `{command}` cannot be started: {error.strerror}") from None
+        finally:
+            for each in terminals:
+                if each is not None:
+                    each.begun()
+        self._reads = [
+            pipe if own is None else own.reads
+            for own, pipe in zip(terminals, (self._leash.stdout, self._leash.stderr), strict=True)
+        ]
         self._said_s = time.monotonic()
         self._say(text)
 
@@ -107,13 +117,13 @@ class Process:
 
         A line that has begun is read to its end. Earlier output, from a login shell, is passed on.
         """
-        assert self._leash.stdout is not None  # noqa: S101
+        reads, _ = self.streams[0]
         deadline_s = time.monotonic() + timeout_s
         while True:
             left_s = max(0.0, deadline_s - time.monotonic())
-            if not select.select([self._leash.stdout], [], [], left_s)[0]:
+            if not select.select([reads], [], [], left_s)[0]:
                 return None
-            byte = self._leash.stdout.read(1)  # one byte at a time: output after the line is the rank's
+            byte = terminal.read(reads.fileno(), 1)  # one byte at a time: output after the line is the rank's
             if not byte:
                 time.sleep(left_s)
                 return None
@@ -133,9 +143,8 @@ class Process:
 
     @property
     def streams(self) -> list[tuple[IO[bytes], Channel]]:
-        assert self._leash.stdout is not None  # noqa: S101  # both are pipes
-        assert self._leash.stderr is not None  # noqa: S101
-        return [(self._leash.stdout, self.out), (self._leash.stderr, self.err)]
+        channels = zip(self._reads, (self.out, self.err), strict=True)
+        return [(stream, channel) for stream, channel in channels if stream is not None]
 
     @property
     def code(self) -> int | None:
@@ -225,7 +234,7 @@ class Flow:
             time.sleep(timeout_s)
             return
         for key, _ in self._selector.select(timeout_s):
-            data = os.read(key.fd, READ_BYTES)
+            data = terminal.read(key.fd)
             channel: Channel = key.data
             if data:
                 channel.feed(data)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import torch
 
+from hocket.torch.older import total_norm
 from hocket.training.memory.anchor import Arrival
 
 
@@ -47,7 +48,7 @@ class Clips:
         self, iteration: int, max_norm: float, norm_type: float, gradients: Sequence[torch.Tensor]
     ) -> torch.Tensor:
         """Clip the rank's own gradients of an iteration, and its mean when it arrives. Return an estimate of the mean's norm."""
-        norm = torch.nn.utils.get_total_norm(gradients, norm_type)
+        norm = total_norm(gradients, norm_type)
         self.asked[iteration] = Clip(max_norm, norm_type, float(norm))
         factor = self.of_own(iteration)
         if factor != 1.0:
@@ -82,4 +83,4 @@ class Clips:
 
 def norm_of(tensors: Iterable[torch.Tensor], norm_type: float) -> float:
     """Return the norm of all tensors together."""
-    return float(torch.nn.utils.get_total_norm(list(tensors), norm_type))
+    return float(total_norm(list(tensors), norm_type))

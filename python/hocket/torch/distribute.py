@@ -37,6 +37,7 @@ from hocket.torch.trainable import Abandoned, check_batch_norm
 from hocket.torch.watch import Watch
 from hocket.training.assemble.asked import Given, agree_on_call
 from hocket.training.assemble.choice import check_settings, policy_of, promise_asked, spans_of
+from hocket.training.assemble.furnish import furnish
 from hocket.training.assemble.start import prepare, session_of
 from hocket.training.beside.spans import Spans
 from hocket.training.elastic.fetching import come
@@ -146,7 +147,9 @@ def distribute(
     check_keep(buffers)
     parameter_server = parameter_server or ParameterServer.of(settings)
     parts = TorchParts(framework)
-    process = joined(settings, publish, functools.partial(come, parts), within)
+    given = Given(plan, policy, promise, search, local)
+    prepares = functools.partial(furnish, framework, given, lambda: None)
+    process = joined(settings, publish, functools.partial(come, parts), within, prepares)
     settings = process.arrival.placed(settings)
     if within is None:
         warn_if_apart(process.everyone.world)

@@ -108,7 +108,7 @@ class Torch:
     def when_backward_ends(self, call: Callable[[], None]) -> None:
         """Call `call` then. UsageError: compiled autograd has no end that can be awaited, or a wrapper runs the backward."""
         compiled = sys.modules.get("torch._dynamo.compiled_autograd")
-        if compiled is not None and compiled.in_compiled_autograd_region:
+        if getattr(compiled, "in_compiled_autograd_region", False):
             raise UsageError(
                 "the backward is compiled (torch._dynamo.compiled_autograd): hooks of gradients are called outside of autograd\n"
                 "hint: torch._dynamo.config.compiled_autograd = False; torch.compile(model) itself works"

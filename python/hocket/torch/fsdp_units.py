@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.distributed.fsdp import FSDPModule
-from torch.distributed.tensor import DTensor
+
+from hocket.torch.older import DTensor, FSDPModule
 
 ROOT = "model"
 """Name of the unit of the whole model, whose module has no name."""

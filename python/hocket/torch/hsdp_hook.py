@@ -18,7 +18,6 @@ from weakref import WeakSet
 
 import torch
 from torch import nn
-from torch.distributed.fsdp import FSDPModule
 
 from hocket import _native
 from hocket.artefacts.gradient import Gradient
@@ -34,6 +33,7 @@ from hocket.torch.backward import when_it_ends
 from hocket.torch.dtypes import DTYPES
 from hocket.torch.fsdp_units import Unit, local, units_of
 from hocket.torch.hooked import Hooked, check_hook, check_ranks, hook_of
+from hocket.torch.older import FSDPModule
 from hocket.torch.rendezvous import publish
 from hocket.training.assemble.asked import agree_on_call
 from hocket.training.assemble.choice import policy_of, promise_asked
@@ -198,6 +198,10 @@ def hsdp_hook(
 
 def _check_units(units: Sequence[Unit]) -> None:
     """Raise UsageError unless the model is as `fully_shard` leaves it, with values."""
+    if not hasattr(FSDPModule, "set_all_reduce_hook"):
+        raise UsageError(
+            f"hsdp_hook: FSDP2 of PyTorch {torch.__version__} has no `set_all_reduce_hook`\nhint: take a newer PyTorch"
+        )
     if not units:
         raise UsageError(
             "hsdp_hook: no module of the model is sharded\nhint: torch.distributed.fsdp.fully_shard(model, mesh=…) first; a model "

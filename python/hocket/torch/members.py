@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 
@@ -73,6 +74,7 @@ class Members:
             spans=spans,
             loop=loop,
             parts=self._parts,
+            ahead=None if found is None else found.ahead,
             steps=0 if found is None else found.standing.steps,
         )
         commit.meet = meeting(
@@ -135,10 +137,11 @@ class Members:
                     standing=None,
                 )
                 # Later newcomers get the job's plan from this rank, too.
-                self._asked = self._asked._replace(plan=found.standing.plan)
+                self._asked = self._asked._replace(plan=found.standing.terms.plan)
                 session, commit, loop = self._made(found.source, spans(), found)
                 share_states(session, commit, found, self._parts)
                 process.begin(steps=found.standing.steps)
+                commit.after_step = partial(process.passage.settle, process.everyone)
                 return session, loop
             except (EpochError, PeerError, RendezvousError) as error:
                 if not isinstance(error, EpochError) and error.rank == process.job.rank:

@@ -143,15 +143,21 @@ class TorchParts:
         return self._framework.local.moves[name] - self._moves[name]
 
     def changed(self) -> list[int]:
-        """Return trained parts that something else than the optimizer has changed; changes through `.data` do not show."""
-        if self._apart:
-            return [part for part in range(len(self._trained)) if self._moved(part) > 1]
-        pairs = zip(self._trained, self._versions, strict=False)
-        return [part for part, (parameter, version) in enumerate(pairs) if parameter._version != version]
+        """Return parts that something else than the optimizer has changed; changes through `.data` do not show."""
+        pairs = zip(self._parameters(), self._versions, strict=False)
+        found = [part for part, (parameter, version) in enumerate(pairs) if parameter._version != version]
+        if not self._apart:
+            return found
+        moved = [part for part in range(len(self._trained)) if self._moved(part) > 1]
+        return [*moved, *(part for part in found if part >= len(self._trained))]
+
+    def _parameters(self) -> list[torch.Tensor]:
+        """Return the parameter of each part."""
+        return [*self._trained, *(parameter for parameter, _, _ in self._pieces)]
 
     def stepped(self) -> None:
         """Note that the optimizer has stepped."""
-        self._versions = [each._version for each in self._trained]
+        self._versions = [each._version for each in self._parameters()]
         self._moves = self._framework.local.moves.copy()
 
     def rates(self) -> list[dict[str, Any]]:

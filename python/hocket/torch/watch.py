@@ -94,7 +94,10 @@ class Watch:
 
     def _forward(self) -> None:
         # A compiled forward cannot call this: then the optimizer's step makes the check.
-        if torch.compiler.is_compiling() or not torch.is_grad_enabled():
+        if torch.compiler.is_compiling():
+            return
+        if not torch.is_grad_enabled():
+            self._session.job.progress.evaluates()
             return
         if not self._alone:
             self._trainable.check()

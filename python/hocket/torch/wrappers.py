@@ -50,7 +50,7 @@ def _kind_around(model: torch.nn.Module) -> type | None:
 def _refuse_spread(model: torch.nn.Module) -> None:
     """Raise UsageError if parameters are DTensors, of which each rank has a part that PyTorch keeps to itself."""
     tensors = sys.modules.get("torch.distributed.tensor")
-    if tensors is None or _sharded(model) is not None:
+    if tensors is None or not hasattr(tensors, "DTensor") or _sharded(model) is not None:
         return
     for name, each in model.named_parameters():
         if isinstance(each, tensors.DTensor):
@@ -64,6 +64,9 @@ def _refuse_spread(model: torch.nn.Module) -> None:
 
 def _sharded(model: torch.nn.Module) -> type | None:
     sharding = sys.modules.get("torch.distributed.fsdp")
-    if sharding is None or not any(isinstance(each, sharding.FSDPModule) for each in model.modules()):
+    # PyTorch before 2.6 has it elsewhere.
+    if sharding is None or not hasattr(sharding, "FSDPModule"):
+        return None
+    if not any(isinstance(each, sharding.FSDPModule) for each in model.modules()):
         return None
     return sharding.FSDPModule  # type: ignore[no-any-return]

@@ -12,13 +12,13 @@ from hocket.job.first_file import of_rank_0
 from hocket.measure.quick import known_cluster
 
 if TYPE_CHECKING:
-    from hocket.training.process import Process
+    from hocket.training.prepared import Stay
 
 
 class Measurements:
     """Measurements, equal on all ranks of a job that have met."""
 
-    def __init__(self, process: Process) -> None:
+    def __init__(self, process: Stay) -> None:
         self._process = process
         self._looked = False
 

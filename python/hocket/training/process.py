@@ -13,7 +13,6 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
@@ -36,7 +35,7 @@ from hocket.settings import Settings
 from hocket.start.running import secret_of
 from hocket.training.measurements import Measurements
 from hocket.training.memory.device import Lanes
-from hocket.training.prepared import Prepared, job_of, prepare
+from hocket.training.prepared import Ahead, Furnish, Passage
 
 log = logging.getLogger("hocket.training")
 
@@ -71,16 +70,19 @@ class Process:
         publish: Publish | None,
         come: Come | None = None,
         within: Within | None = None,
+        furnish: Furnish | None = None,
     ) -> None:
         """Join; every rank must call this, and so must a process that is to join a job that trains. `come`: how the latter does
-        that; default: it gets its state when all meet. `within`: the ranks of the job, if they are a part of another one's."""
+        that; default: it gets its state when all meet. `within`: the ranks of the job, if they are a part of another one's.
+        `furnish`: see `Passage`."""
         self._membership: Membership | None = None
         self._engine: _native.Engine | None = None
         self.arrival = arrive(settings, secret_of)
         """Source of this process's place in the job."""
         self._settings = settings = self.arrival.placed(settings)
-        self.generation = 0
-        """Number of times that the ranks of an elastic job have met anew."""
+        self.passage = Passage(settings, self.abort, furnish)
+        """Way to the ranks that this process meets next, if the job is elastic."""
+        self.measurements = Measurements(self)
         self.is_member = False
         """True if a model of this process takes part in an elastic job."""
         self.steps: int | None = None
@@ -101,10 +103,9 @@ class Process:
             )
             """Whole job, with parameter servers if there are any."""
             undo.pop_all()
-        self.everyone.publish(self.generation)
+        self.everyone.publish(self.generation, later=self.generation > 0)
         self.job = self.everyone
         """Job as ranks that train see it."""
-        self.measurements = Measurements(self)
         self._libraries: Service | None = None
         self._lanes: Lanes | None = None
         self.traced = False
@@ -132,11 +133,16 @@ class Process:
             # Ranks that train wait for a newcomer that hangs no longer than for one that hangs later.
             connect_s = self._settings.silence_max_s(elastic=True) if self.generation else None
             self._engine = self.everyone.engine(
-                elastic=self.elastic, trace=self._trace, connect_timeout_s=connect_s
+                elastic=self.elastic, trace=self.passage.trace, connect_timeout_s=connect_s
             )
             if self.generation == 0 and self._settings.trace is not None:
                 self._log_beside(Path(self._settings.trace))
         return self._engine
+
+    @property
+    def generation(self) -> int:
+        """Number of times that the ranks of an elastic job have met anew."""
+        return self.passage.generation
 
     @property
     def elastic(self) -> bool:
@@ -155,7 +161,7 @@ class Process:
             job = self.everyone
             who = f"rank {job.rank} on {job.host}"
             self._membership = Membership(job.settings, job.secret, who, self.arrival)
-            self._membership.preparing.make = partial(prepare, self._settings, self._membership)
+            self.passage.begin(self._membership)
         return self._membership
 
     def begin(self, *, steps: int = 0) -> None:
@@ -168,14 +174,14 @@ class Process:
 
         RendezvousError: some do not come.
         """
-        for each in (self._libraries, self._lanes, self._engine):
+        for each in (self._libraries, self._lanes):
             if each is not None:
                 each.close()
-        self.everyone.close()
+        self.passage.leaves(self._engine, self.everyone)
         self._engine = self._libraries = self._lanes = None
         self.measurements = Measurements(self)
         self.everyone = self.job = self._met(order)
-        self.everyone.publish(self.generation)
+        self.everyone.publish(self.generation, later=True)
 
     def next_meeting(self, after: int, error: Error) -> Regroup:
         """Wait until generation `after`, which could not meet, meets once more. If it does not, raise `error`, this rank's."""
@@ -187,12 +193,11 @@ class Process:
             raise error from none
 
     def _met(self, order: Regroup) -> Job:
-        self.generation = order.generation
-        prepared = self.membership.preparing.take(order)
-        if isinstance(prepared, Prepared):
-            self._engine = prepared.engine
-            return prepared.job
-        return job_of(self._settings, self.membership.number, order.members, order.store)
+        place = self.passage.to(self.membership, order)
+        if not isinstance(place, Ahead):
+            return place
+        self._engine, self.measurements = place.engine, place.measurements
+        return place.job
 
     def _newcomer(self, come: Come) -> Job:
         """Join a job that trains. UsageError: no setting says which job. RendezvousError: it does not take this process."""
@@ -204,7 +209,7 @@ class Process:
         host = Host.here(settings.host).name
         secret, who = bytes.fromhex(settings.secret), f"process {os.getpid()} on {host}"
         self._membership = Membership(settings, secret, who, self.arrival)
-        self._membership.preparing.make = partial(prepare, settings, self._membership)
+        self.passage.begin(self._membership)
         try:
             self.steps = come(settings, secret, self._membership, host)
             order = self._membership.joining.meeting(who)
@@ -219,13 +224,6 @@ class Process:
         except BaseException:
             self._membership.close()
             raise
-
-    @property
-    def _trace(self) -> Path | None:
-        """Directory of the trace: each generation after the first has its own."""
-        if self._settings.trace is None or self.generation == 0:
-            return None
-        return Path(self._settings.trace) / f"generation-{self.generation}"
 
     def _log_beside(self, trace: Path) -> None:
         """Log memory and processor use, and the clock: where ranks have several clocks, the lowest rank of each reads it."""
@@ -308,6 +306,7 @@ class Process:
         if self._membership is not None:
             self._membership.close()
         self.arrival.close()
+        self.passage.end()
         blamed = None if self._engine is None else self._engine.blamed
         if blamed is not None and self.everyone.failing is not None:
             self.everyone.failing.failed(str(blamed), asks=True)
@@ -374,9 +373,10 @@ def joined(
     publish: Publish | None = None,
     come: Come | None = None,
     within: Within | None = None,
+    furnish: Furnish | None = None,
 ) -> Process:
     """Return the process's place; join on first use, and again in a forked child, or after it gave up a job in which it was alone.
-    `publish`: see `launch.rendezvous.join`; `come`, `within`: as `Process` has them.
+    `publish`: see `launch.rendezvous.join`; `come`, `within`, `furnish`: as `Process` has them.
 
     UsageError: the process gave up a job with others, or is in another one.
     """
@@ -391,7 +391,7 @@ def joined(
         _joined = None
     wanted = None if within is None else within.name
     if _joined is None or not _joined.mine:
-        _joined, _of = Process(settings, publish, come, within), wanted
+        _joined, _of = Process(settings, publish, come, within, furnish), wanted
     if _of != wanted:
         raise UsageError(
             f"this process is in the job of {_of or 'all ranks'}, and cannot be in that of {wanted or 'all ranks'} too\n"

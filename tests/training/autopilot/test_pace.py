@@ -4,6 +4,7 @@ from statistics import fmean
 
 import pytest
 
+from hocket.artefacts.local import Local
 from hocket.artefacts.plan import Due, Schedule, Turn
 from hocket.training.autopilot.pace import SPAN_MAX, Pace
 
@@ -46,6 +47,13 @@ def test_a_long_period_is_not_awaited():
     turns = tuple(Turn(first=at, last=at, due=Due(iteration=at + 1)) for at in range(55))
     found = Pace().of(1, Schedule(period=55, turns=(turns,), delay_max=1), [1.0] * 30)
     assert found == (1.0,) * (30 - 2 * SPAN_MAX)
+
+
+def test_of_steps_alone_the_exchange_counts():
+    """Broken: a trial would be over before ranks wait for an exchange, so any number of steps alone would prove itself."""
+    found = Pace().of(1, Local(every=30).schedule(1), ([0.1] * 29 + [3.1]) * 2)
+    assert found == pytest.approx([0.2] * 31)
+    assert len(Pace().of(1, Local(every=30, late=4).schedule(1), [0.1] * 34)) == 1
 
 
 def test_meetings_do_not_matter():

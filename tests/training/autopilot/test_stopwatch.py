@@ -1,13 +1,17 @@
 """What the session tells its autopilot of steps, on a clock of the test's."""
 
+from types import SimpleNamespace
+
 import msgspec
 import pytest
 
 from hocket import _native
 from hocket.artefacts.gradient import Gradient
+from hocket.artefacts.local import Local
 from hocket.artefacts.plan import Due, Schedule, Turn
 from hocket.training.autopilot import stopwatch
 from hocket.training.autopilot.stopwatch import STEPS, WARM_UP_STEPS, Stopwatch, profile_of
+from hocket.training.step.delays import Delays
 
 MS = 1_000_000
 
@@ -84,3 +88,23 @@ def test_steps_by_which_a_session_learns_are_left_out(monkeypatch):
     step(clock, watch, 0)
     assert watch.take() == [(0, pytest.approx(20e-3))]
     assert watch.schedule == late
+
+
+@pytest.mark.parametrize(("grows", "taken"), [(True, 0), (False, 1)])
+def test_steps_are_no_measure_while_ranks_try_how_many_they_bear(monkeypatch, grows, taken):
+    """Broken: a trial of steps alone would compare those of its begin, with an exchange after few, and leave a plan that is
+    faster."""
+    clock, watch = Clock(monkeypatch), Stopwatch()
+    plan = SimpleNamespace(schedule=Local(every=30).schedule(1))
+    delays = SimpleNamespace(
+        _updates=SimpleNamespace(schedule=Local(every=7).schedule(1)),
+        sentinel=None,
+        drift=SimpleNamespace(grows=lambda _: grows),
+        retreated=False,
+    )
+    for _ in range(2):
+        step(clock, watch, 0)
+    Delays.tell(delays, watch, plan)
+    step(clock, watch, 0)
+    assert len(watch.take()) == taken
+    assert not watch.retreated

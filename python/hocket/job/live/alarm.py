@@ -12,14 +12,14 @@ import time
 
 from hocket.errors import Error, RendezvousError, StoreGoneError
 from hocket.job.live.blame import WORDS, ranks_in_words, since_s
-from hocket.job.live.late import GoesOn, Late, Lateness
+from hocket.job.live.late import FIRST_S, GoesOn, Late, Lateness
 from hocket.job.live.observer import Observer, View
-from hocket.job.live.stack import asked
+from hocket.job.live.stack import is_excused, now
 
 STACKS_MAX = 4
 """Number of ranks whose stacks are asked for at a time: of a host that is stopped, some stand for all."""
-COST_MAX = 100
-"""Least ratio of the time between looks to the time of a look, which grows with the number of ranks."""
+LOOK_S, COST_MAX = 0.2, 100
+"""Time between looks, and its least ratio to the processor time of a look, which grows with the number of ranks."""
 END_S = 0.5
 
 log = logging.getLogger("hocket.live")
@@ -28,9 +28,9 @@ log = logging.getLogger("hocket.live")
 class Alarm:
     """Alarm of one job, until `close`."""
 
-    def __init__(self, observer: Observer, *, late_s: float, interval_s: float) -> None:
-        """Start the thread. `late_s`: as `Lateness.least_s`; `interval_s`: between looks."""
-        self._observer, self._interval_s = observer, interval_s
+    def __init__(self, observer: Observer, *, late_s: float) -> None:
+        """Start the thread. `late_s`: as `Lateness.least_s`."""
+        self._observer = observer
         self._lateness = Lateness(late_s)
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="hocket-alarm", daemon=True)
@@ -46,12 +46,13 @@ class Alarm:
             self._watch()
 
     def _watch(self) -> None:
-        wait_s = self._interval_s
-        while not self._closing.wait(wait_s):
-            began_s = time.monotonic()
+        cost_s = before_s = 0.0
+        # A look that connects costs more than all others.
+        while not self._closing.wait(max(LOOK_S, COST_MAX * min(cost_s, before_s))):
+            began_s = time.thread_time()
             try:
                 view = self._observer.look()
-                wait_s = max(self._interval_s, COST_MAX * (time.monotonic() - began_s))
+                cost_s, before_s = time.thread_time() - began_s, cost_s
                 self._look(view)
             except RendezvousError as error:
                 # Ranks of an elastic job meet anew, at another store; a job that has ended needs no alarm.
@@ -72,9 +73,11 @@ class Alarm:
             )
         late = [each for each in told if isinstance(each, Late)]
         for each in late[:STACKS_MAX]:
-            text = words_of(each, view) + "\n" + self._stack(each.rank)
-            if not self._closing.is_set():
-                log.warning("%s", text)
+            stack = self._stack(each, view)
+            if each.waited_s < FIRST_S and is_excused(stack):
+                self._lateness.excuse(each.rank)
+            elif not self._closing.is_set():
+                log.warning("%s\n%s", words_of(each, view), stack)
         if more := late[STACKS_MAX:]:
             log.warning(
                 "so %s late: %s",
@@ -82,9 +85,9 @@ class Alarm:
                 ranks_in_words([each.rank for each in more], 64),
             )
 
-    def _stack(self, rank: int) -> str:
+    def _stack(self, late: Late, view: View) -> str:
         try:
-            return "its Python stack:\n" + asked(self._observer, rank).rstrip()
+            return "its Python stack:\n" + now(self._observer, late.rank, view, silent=late.silent).rstrip()
         except StoreGoneError:
             return "the job has ended before it gave its Python stack"
         except Error as error:

@@ -122,6 +122,7 @@ def _slow(here: Mapping[int, tuple[float, Status]]) -> Blame | None:
 
 WORDS = {
     "loading": "between the optimizer's step and the next forward, where it loads data",
+    "evaluating": "evaluating",
     "forward": "in forward",
     "backward": "in backward",
     "training": "between steps",

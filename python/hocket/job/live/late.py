@@ -1,9 +1,10 @@
 """Ranks for which all others wait, each occurrence told once: what a log needs, where `blame` is what a look needs. Pure.
 
-A rank is late when every other one has waited for longer than three steps and a second more, and it neither waits itself nor is
-about to. What all ranks do at once (the first step, compilation, evaluation, a checkpoint) makes none of them wait, and none late.
-A step is what a rank itself needs for it, without its waits: with them, a rank that is late in each step would make every step
-long, and never be late.
+A rank is late when every other one has waited for longer than two steps and half a second, by its own report, and this one neither
+waited when they had, nor reports when it should. As the others wait from the end of their own part on, this is three steps after
+the late one should have gone on. What all ranks do at once (the first step, compilation, evaluation, a checkpoint) makes none of
+them wait; and after it, they are given as much time again to come back from it. A step is what a rank itself needs for it, without
+its waits: with them, a rank that is late in each step would make every step long, and never be late.
 """
 
 from __future__ import annotations
@@ -14,16 +15,19 @@ from statistics import median
 
 from msgspec import Struct, structs
 
-from hocket.job.live.blame import LATE_STEPS, is_silent, since_s
-from hocket.job.live.status import Status
+from hocket.job.live.blame import is_silent, since_s
+from hocket.job.live.status import Status, long_after_s
 from hocket.job.store.live import Gone
 
-MORE_S = 1.0
-"""Seconds beyond the steps: reports come once a second."""
+LATE_STEPS = 2.0
+"""Steps for which others wait."""
 FIRST_S = 30.0
-"""Patience while no rank has made a second step, which tells how long steps take: the first one loads, allocates and compiles."""
-QUIET_S, QUIET_MAX_S = 60.0, 3600.0
-"""Time after a warning of a rank in which there is no other one of it; doubled by each, up to the latter."""
+"""Patience while no rank has made a second step, which tells how long steps take: the first one loads, allocates and compiles. Also
+with a rank that evaluates alone, or is excused otherwise, and the most with one that comes back from what all have done."""
+OVERDUE_S = 0.4
+"""Time by which a report may be late: its thread may be, on a busy machine."""
+USUAL_S = 3600.0
+"""Time for which a rank that was late makes it usual: until then, another one must be late for twice as long to be told."""
 
 Reports = Mapping[int, tuple[float, Status]]
 
@@ -48,21 +52,22 @@ class GoesOn(Struct, frozen=True, kw_only=True):
 
 @dataclass
 class _Record:
-    """Record of a rank that has been late. `began_s`: start of the present occurrence, if any; `said`: that it was told."""
+    """Record of a rank that is late, since `began_s`. `said`: that it was told; `patience_s`: with it, if it is excused."""
 
-    began_s: float | None = None
+    began_s: float
     said: bool = False
-    quiet_until_s: float = 0.0
-    quiet_s: float = QUIET_S
-    unsaid: int = 0
+    patience_s: float = 0.0
 
 
 @dataclass
 class Lateness:
-    """Memory of who is late, from look to look. `least_s`: shortest wait of the others that makes a rank late."""
+    """Memory of who is late, from look to look. `least_s`: wait of the others, beside the steps, that makes a rank late."""
 
     least_s: float
     _records: dict[int, _Record] = field(default_factory=dict, init=False)
+    _unsaid: dict[int, int] = field(default_factory=dict, init=False)
+    _usual: tuple[float, float] = field(default=(0.0, 0.0), init=False)
+    """Longest time for which a rank was late, of those told, and until when it counts."""
 
     def look(self, reports: Reports, gone: Mapping[int, Gone], now_s: float) -> tuple[Late | GoesOn, ...]:
         """Return what is to be told after a look at time `now_s`. `reports`: last status of each rank, with its age in seconds."""
@@ -76,61 +81,70 @@ class Lateness:
             elif rank not in late and not is_silent(*here[rank]):
                 told += self._goes_on(rank, now_s - here[rank][0])
         for rank, each in late.items():
-            told += self._is_late(each, self._records.setdefault(rank, _Record()), now_s)
+            record = self._records.setdefault(rank, _Record(now_s - each.waited_s))
+            if not record.said and each.waited_s > max(record.patience_s, 2 * self._usual_s(now_s)):
+                record.said = True
+                told.append(structs.replace(each, unsaid=self._unsaid.pop(rank, 0)))
         return tuple(told)
 
+    def excuse(self, rank: int) -> None:
+        """Tell again of a late rank when the others have waited for FIRST_S: what it does takes long, and ends."""
+        if (record := self._records.get(rank)) is not None:
+            record.said, record.patience_s = False, FIRST_S
+
     def _late(self, here: Reports) -> Iterable[Late]:
-        silent = {rank for rank, each in here.items() if is_silent(*each)}
-        waits_s = {rank: since_s(*each) for rank, each in here.items() if each[1].doing == "waiting"}
+        overdue = {rank for rank, each in here.items() if _is_overdue(*each)}
+        waiting = {rank for rank, (_, each) in here.items() if each.doing == "waiting"}
         others = [
             rank
             for rank, (_, each) in here.items()
-            if rank not in waits_s and (rank in silent or (each.trains and not self._idles(each, here)))
+            if rank not in waiting and (rank in overdue or (each.trains and not self._idles(each, here)))
         ]
-        if not others:
-            # Of those that wait, one that is stopped has stopped meanwhile.
-            others = sorted(silent)
-        waits_s = {rank: wait_s for rank, wait_s in waits_s.items() if rank not in others}
-        if not others or len(others) > len(waits_s):
+        # Of those that wait, one that is stopped has stopped meanwhile.
+        others = others or sorted(waiting & overdue)
+        waits = {rank: here[rank] for rank in sorted(waiting - overdue)}
+        if not others or len(others) > len(waits):
             return
-        patience_s, longest_s, shortest_s = (
-            self._patience_s(here),
-            max(waits_s.values()),
-            min(waits_s.values()),
-        )
-        # What a rank did before the others had waited for long is no reason.
-        behind = all(rank in silent or longest_s - here[rank][0] > patience_s for rank in others)
-        if shortest_s <= patience_s or not behind:
+        patience_s = self._patience_s(here, waits, others)
+        shortest_s = min(since_s(*each) for each in waits.values())
+        # They may have gone on since they have reported, and so may have the others.
+        if min(status.doing_s for _, status in waits.values()) <= patience_s:
+            return
+        if not all(rank in overdue or shortest_s - here[rank][0] > patience_s for rank in others):
             return
         for rank in others:
-            yield Late(
-                rank=rank, waited_s=shortest_s, waiting=tuple(waits_s), silent=rank in silent, unsaid=0
-            )
+            silent = rank in overdue
+            yield Late(rank=rank, waited_s=shortest_s, waiting=tuple(waits), silent=silent, unsaid=0)
 
     def _idles(self, status: Status, here: Reports) -> bool:
         """Return whether a rank has never made a step where others have made some: it serves them, or has yet to join."""
         return status.doing == "starting" and any(each.step_s is not None for _, each in here.values())
 
-    def _patience_s(self, here: Reports) -> float:
+    def _patience_s(self, here: Reports, waits: Reports, others: Iterable[int]) -> float:
         steps_s = [each.step_s - (each.wait_s or 0.0) for _, each in here.values() if each.step_s is not None]
-        patience_s = LATE_STEPS * median(steps_s) + MORE_S if steps_s else FIRST_S
-        return max(self.least_s, patience_s)
+        if not steps_s or any(here[rank][1].doing == "evaluating" for rank in others):
+            return max(self.least_s, FIRST_S)
+        worked_s = min(each.worked_s for _, each in waits.values())
+        return self.least_s + max(LATE_STEPS * median(steps_s), min(LATE_STEPS * worked_s, FIRST_S))
 
-    def _is_late(self, each: Late, record: _Record, now_s: float) -> Iterable[Late]:
-        if record.began_s is None:
-            record.began_s = now_s - each.waited_s
-            record.said = now_s >= record.quiet_until_s
-            if not record.said:
-                record.unsaid += 1
-                return
-            unsaid, record.unsaid = record.unsaid, 0
-            record.quiet_until_s = now_s + record.quiet_s
-            record.quiet_s = min(2 * record.quiet_s, QUIET_MAX_S)
-            yield structs.replace(each, unsaid=unsaid)
+    def _usual_s(self, now_s: float) -> float:
+        usual_s, until_s = self._usual
+        return usual_s if now_s < until_s else 0.0
 
     def _goes_on(self, rank: int, at_s: float) -> Iterable[GoesOn]:
-        record = self._records[rank]
-        if record.began_s is not None:
-            if record.said:
-                yield GoesOn(rank=rank, late_s=max(0.0, at_s - record.began_s))
-            record.began_s, record.said = None, False
+        record = self._records.pop(rank)
+        late_s = max(0.0, at_s - record.began_s)
+        if record.said:
+            self._usual = max(self._usual_s(at_s), late_s), at_s + USUAL_S
+            yield GoesOn(rank=rank, late_s=late_s)
+        else:
+            self._unsaid[rank] = self._unsaid.get(rank, 0) + 1
+
+
+def _is_overdue(age_s: float, status: Status) -> bool:
+    """Return whether a rank should have reported since, at the latest that it does for long what it did then."""
+    long_s = long_after_s(status.step_s)
+    due_s = status.interval_s
+    if status.doing_s < long_s:
+        due_s = min(due_s, long_s - status.doing_s)
+    return age_s > due_s + OVERDUE_S

@@ -14,9 +14,9 @@ from hocket import _native
 RECENT = 32
 """Number of steps over which medians are taken."""
 
-Doing = Literal["starting", "loading", "forward", "backward", "waiting", "training"]
-"""`loading`: between the optimizer's step and the next forward, mostly for data. `waiting`: for other ranks or the network.
-`training`: some of these, where a framework does not tell them apart."""
+Doing = Literal["starting", "loading", "evaluating", "forward", "backward", "waiting", "training"]
+"""`loading`: between the optimizer's step and the next forward, mostly for data. `evaluating`: after a forward without gradients
+there. `waiting`: for other ranks or the network. `training`: some of these, where a framework does not tell them apart."""
 
 Durations = tuple[int, int, int]
 """Nanoseconds of a step, and of it those spent waiting and loading."""
@@ -80,9 +80,21 @@ class Progress:
 
     def forward_began(self) -> None:
         """Note that forward begins; further ones of the same step add nothing."""
-        if self.doing == "loading":
+        if self.doing in ("loading", "evaluating"):
             self._loaded_ns += self._does("forward")
             self.tells_loading = True
+
+    def evaluates(self) -> None:
+        """Note that a forward without gradients begins; it and all until the next one with gradients counts as loading."""
+        if self.doing == "loading":
+            self._loaded_ns += self._does("evaluating")
+
+    def worked_ns(self, now_ns: int) -> int:
+        """Return the time since the last step ended, without waits; 0 before the first."""
+        if not self._ended_ns:
+            return 0
+        waits_ns = now_ns - self.since_ns if self.doing == "waiting" else 0
+        return max(0, now_ns - self._ended_ns - self._waited_ns - waits_ns)
 
     def backward_began(self) -> None:
         """Note the first gradient."""
@@ -107,7 +119,7 @@ class Progress:
             self.total = whole + step[0], waited + step[1], loaded + step[2]
         self._ended_ns, self._waited_ns, self._loaded_ns = now_ns, 0, 0
         self.steps += 1
-        if self.doing != "loading":
+        if self.doing not in ("loading", "evaluating"):
             self.doing, self.since_ns = "training", now_ns
 
     def _does(self, what: Doing) -> int:

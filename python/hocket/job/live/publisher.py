@@ -1,4 +1,5 @@
-"""Thread that reports how this rank gets on, once in each interval, to the store at which the ranks have met.
+"""Thread that reports how this rank gets on to the store at which the ranks have met: once in each interval, and when it does one
+thing for long.
 
 It has a connection of its own, since the rank's may be in a wait. The thread beside training cannot do it: its duties wait for all
 ranks, and a report is of most use when one of them does not come. What it costs: `python -m benches live`.
@@ -12,6 +13,7 @@ import os
 import secrets
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable
 
@@ -38,13 +40,12 @@ class Publisher:
         job: LiveJob,
         *,
         rank: int,
-        interval_s: float,
         announces: bool,
         dump: Callable[[], None] | None = None,
     ) -> None:
         """Start the thread. Whatever keeps it from reporting is no reason to end the job. `dump` writes a dump."""
         self._reporter, self._job, self._rank = reporter, job, rank
-        self._interval_s, self._announces, self._dump = interval_s, announces, dump
+        self._announces, self._dump = announces, dump
         reporter.writes_dumps = dump is not None
         self._closing = threading.Event()
         self._store: Store | None = None
@@ -100,14 +101,22 @@ class Publisher:
 
     def _report(self, store: Store) -> None:
         while True:
+            if self._reporter.is_long_busy():
+                self._reporter.stack(self._stack())
             wanted = store.tell(self._rank, self._reporter.status())
+            told_s = time.monotonic()
             if wanted.stack:
                 self._reporter.stack(self._stack())
             if dumps := wanted.dumps > self._reporter.dumps:
                 if self._dump is not None:
                     self._dump()
                 self._reporter.dumps = wanted.dumps
-            if not (wanted.stack or dumps) and self._closing.wait(self._interval_s):
+            while (
+                not (wanted.stack or dumps) and (due_s := self._reporter.due_s(time.monotonic() - told_s)) > 0
+            ):
+                if self._closing.wait(due_s):
+                    return
+            if self._closing.is_set():
                 return
 
     def _stack(self) -> str:

@@ -13,8 +13,13 @@ from hocket import _native
 from hocket.job.live.process import Whereabouts
 from hocket.job.live.progress import Doing, Progress
 
-VERSION = 2
+VERSION = 3
 STACK_REPORTS = 10
+LONG_S, AGAIN_S = 0.25, 0.2
+"""A rank that does one thing for longer than a step of its and LONG_S reports that at once, and again every AGAIN_S, with its stack
+unless it waits: whoever looks need not ask for it."""
+AGAIN_TIMES, AGAIN_MAX_S = 3, 3.0
+"""Until it has done that for so many times that time, and so long more; then it reports as always."""
 NS = 1e-9
 PAGE_BYTES = resource.getpagesize()
 
@@ -40,6 +45,7 @@ class Status(Struct, frozen=True, kw_only=True):
         doing, doing_s: what it does, and for how many seconds.
         step_s, wait_s, loading_s: medians over the latest steps, in seconds: of a step, and of it waiting and loading data; None:
             not known.
+        worked_s: time since the last step, without waits.
         step_s_total, wait_s_total, loading_s_total: sums over all steps but the first.
         sent: traffic to peers to which anything was sent.
         epoch: number of the plan's epoch; `plan`, `promise`: in words.
@@ -66,6 +72,7 @@ class Status(Struct, frozen=True, kw_only=True):
     step_s: float | None
     wait_s: float | None
     loading_s: float | None
+    worked_s: float
     step_s_total: float
     wait_s_total: float
     loading_s_total: float
@@ -118,6 +125,29 @@ class Reporter:
         self._stack, self._stack_reports = text, STACK_REPORTS
         self._stacks += 1
 
+    def due_s(self, told_s: float) -> float:
+        """Return the time until the next report is due, `told_s` after the last one."""
+        long_s, lasts_s = self._long_s(), self._lasts_s()
+        if lasts_s < long_s:
+            return min(self._interval_s - told_s, long_s - lasts_s)
+        return min(self._interval_s, AGAIN_S if self._tells_often() else self._interval_s) - told_s
+
+    def is_long_busy(self) -> bool:
+        """Return whether the rank does one thing for long, other than to wait, and should report its stack."""
+        return (
+            self._progress.now()[0] != "waiting" and self._lasts_s() >= self._long_s() and self._tells_often()
+        )
+
+    def _lasts_s(self) -> float:
+        """Return for how long the rank does what it does now."""
+        return max(0, _native.now_ns() - self._progress.now()[1]) * NS
+
+    def _long_s(self) -> float:
+        return long_after_s(_median([each[0] for each in tuple(self._progress.recent)]))
+
+    def _tells_often(self) -> bool:
+        return self._lasts_s() < AGAIN_TIMES * self._long_s() + AGAIN_MAX_S
+
     def status(self) -> Status:
         """Return a report of now."""
         self._stack_reports -= 1
@@ -143,6 +173,7 @@ class Reporter:
             step_s=_median([each[0] for each in recent]),
             wait_s=_median([each[1] for each in recent]) if progress.tells_waits else None,
             loading_s=_median([each[2] for each in recent]) if progress.tells_loading else None,
+            worked_s=progress.worked_ns(now_ns) * NS,
             step_s_total=whole * NS,
             wait_s_total=waited * NS,
             loading_s_total=loaded * NS,
@@ -172,6 +203,11 @@ class Reporter:
             for peer, now in sorted(sent.items())
             if now
         )
+
+
+def long_after_s(step_s: float | None) -> float:
+    """Return after how long of one thing a rank reports it at once."""
+    return LONG_S + (step_s or 0.0)
 
 
 def _median(durations_ns: list[int]) -> float | None:

@@ -15,6 +15,7 @@ from torch._C._distributed_c10d import ProcessGroup
 
 from hocket.errors import UsageError
 from hocket.torch.backend.errors import as_torch
+from hocket.torch.older import accelerator
 
 
 class Abilities(ProcessGroup):
@@ -32,10 +33,10 @@ class Abilities(ProcessGroup):
         """Take the name, rank and size. `opts`: argument that torch gives to `create`."""
         super().__init__(opts.group_rank, opts.group_size)
         self._name, self._text = str(opts.group_id), ""
-        accelerator = torch.accelerator.current_accelerator(check_available=True)
+        found = accelerator()
         self._kinds = [
             torch.device("cpu"),
-            *([] if accelerator is None else [torch.device(accelerator.type)]),
+            *([] if found is None else [torch.device(found.type)]),
         ]
 
     def getBackendName(self) -> str:  # noqa: N802  # torch's name

@@ -61,7 +61,7 @@ class Configured(Abilities):
         self._timeout_s = opts.timeout.total_seconds()
         self._rank: int = opts.group_rank
         self._size: int = opts.group_size
-        self._door = Door(Settings.from_environment()) if opts.enable_reconfigure else None
+        self._door = Door(Settings.from_environment()) if getattr(opts, "enable_reconfigure", False) else None
         self._present: Communicator | None = None
         self._absence = "reconfigure() has not been called"
         self._abort_hooks: dict[int, Callable[[], None]] = {}

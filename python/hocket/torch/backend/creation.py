@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import sys
 from collections.abc import Mapping, Sequence
@@ -12,13 +13,13 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import _DistributedBackendOptions
 from torch.distributed import distributed_c10d
-from torch.distributed.distributed_c10d import GroupName
 
 from hocket.errors import UsageError
 from hocket.torch.backend.configured import errors_as_torch, open_groups
 from hocket.torch.backend.group import Group
 from hocket.torch.backend.mixed import Mixed
 from hocket.torch.backend.node import Node, host_of
+from hocket.torch.older import GroupName
 
 NAME = "hocket"
 KNOWN = ("cpu", "cuda", "xpu", "mps", "mtia", "hpu")
@@ -34,7 +35,9 @@ def register() -> None:
     """Register the name with torch.distributed, for all types of devices that PyTorch knows by now."""
     named = torch._C._get_privateuse1_backend_name()
     devices = [*KNOWN, *([] if named == UNNAMED else [named])]
-    dist.Backend.register_backend(NAME, create, extended_api=True, devices=devices)
+    # Older PyTorch, such as 2.4, takes a name once.
+    with contextlib.suppress(AssertionError):
+        dist.Backend.register_backend(NAME, create, extended_api=True, devices=devices)
 
 
 def create(opts: Any, backend_options: object) -> Group:
@@ -47,14 +50,14 @@ def create(opts: Any, backend_options: object) -> Group:
     backends = _backends_of_call()
     mixed = len(set(backends.values())) > 1
     with errors_as_torch():
-        if mixed and opts.enable_reconfigure:
+        if mixed and getattr(opts, "enable_reconfigure", False):
             raise UsageError(
                 "a group whose members change has one backend for all devices\n"
                 'hint: init_process_group("hocket", enable_reconfigure=True) takes tensors of devices, too'
             )
         kinds = [kind for kind, name in backends.items() if _is_ours(name)]
         group = Mixed(opts, kinds, spans_world=not ranks) if mixed else Group(opts, spans_world=not ranks)
-        if not opts.enable_reconfigure:
+        if not getattr(opts, "enable_reconfigure", False):
             node, ranks = _job_of(opts, ranks)
             opts.store.set_timeout(opts.timeout)
             group.join(node, ranks, opts.store)

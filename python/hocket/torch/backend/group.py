@@ -388,7 +388,12 @@ class Group(Configured):
             with errors_as_torch():
                 visit = Visit(now.node.staging.at(device), reads, writes)
             due = partial(_staged, act, visit, limit_s)
-        if not opts.asyncOp and self._batch is None and now.works.now(now.move, call, limit_s, due, entry):
+        # Options of older PyTorch do not tell.
+        if (
+            not getattr(opts, "asyncOp", True)
+            and self._batch is None
+            and now.works.now(now.move, call, limit_s, due, entry)
+        ):
             if visit is not None:
                 visit.received()
             return DONE

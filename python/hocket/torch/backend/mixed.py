@@ -15,9 +15,9 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import ProcessGroup, Work, _DistributedBackendOptions
 from torch.distributed import PrefixStore  # type: ignore[attr-defined]
-from torch.distributed.distributed_c10d import GroupName
 
 from hocket.torch.backend.group import Group
+from hocket.torch.older import GroupName
 from hocket.torch.uncompiled import uncompiled_methods
 
 CALLS = (

@@ -6,6 +6,7 @@ import functools
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -47,6 +48,7 @@ from hocket.training.memory.arenas import arranged
 from hocket.training.memory.framework import Remote
 from hocket.training.memory.helpers import helps
 from hocket.training.memory.scopes import Scope, scopes_of
+from hocket.training.prepared import Stay
 from hocket.training.process import Process
 from hocket.training.programs.source import Planned, ProgramSource, driven, of_plan, of_policy, planned_of
 from hocket.training.programs.traced import TracedBuckets
@@ -107,6 +109,16 @@ def promise_asked(promise: Promise | str | None, settings: Settings) -> Promise 
     return None if given is None else promise_of(given)
 
 
+class _Wanted(NamedTuple):
+    """What script and settings ask for: see `Given`."""
+
+    plan: Plan | None
+    scopes: list[Scope]
+    promise: Promise | None
+    search_s: float | None
+    local: Local | None
+
+
 def source_of(
     gradients: Mapping[str, Gradient],
     given: Given,
@@ -115,14 +127,57 @@ def source_of(
     settings: Settings,
     remote: Callable[[Sequence[str]], Remote],
     keeps_plan: bool = False,
-    begin: Begin | None = None,
 ) -> ProgramSource:
     """Return the source of these gradients' programs; the same on all ranks. `remote`: see `Framework.remote`; `keeps_plan`: the
-    job looks at its network as it starts, and keeps its plan; `begin`: epoch that an elastic job is in.
+    job looks at its network as it starts, and keeps its plan.
 
     Raises UsageError when the plan is for another job, plan or policy promise less than asked, or there is nothing to search.
     """
+    if process.elastic:
+        return source_among(gradients, given, process=process, settings=settings)
     job = process.job
+    plan, scopes, promise, search_s, local = _wanted(given, process, settings)
+    served, helpers = (None, None) if plan is None else _besides(plan, gradients, process, remote)
+    if scopes:
+        traced, timer = _of_policies(scopes, gradients, process)
+        if plan is None:
+            return of_policy(scopes[0], gradients, traced=traced, timer=timer, local=local)
+        return of_plan(plan, gradients, job=job, traced=traced, timer=timer, served=served, helpers=helpers)
+    may_drive = plan is None and local is None and not keeps_plan
+    if may_drive and useful(job, asked=search_s is not None):
+        return _driven(gradients, process, promise or EXACT, search_s)
+    _warn_of_search(search_s, job)
+    if plan is not None and settings.reorder and useful(job, asked=True) and matters(plan):
+        return _reordered(plan, gradients, process, served, helpers)
+    made = plan or _alone(gradients, job, process.measurements.network, promise or EXACT, local)
+    return of_plan(made, gradients, job=job, served=served, helpers=helpers)
+
+
+def source_among(
+    gradients: Mapping[str, Gradient],
+    given: Given,
+    *,
+    process: Stay,
+    settings: Settings,
+    begin: Begin | None = None,
+) -> ProgramSource:
+    """Return the source of programs in an elastic job, of all that meet. `begin`: epoch that it is in; None: at its start. Errors:
+    as `source_of`."""
+    plan, scopes, promise, search_s, local = _wanted(given, process, settings)
+    return _among(
+        plan,
+        scopes,
+        gradients,
+        process=process,
+        promise=promise or EXACT,
+        begin=begin,
+        search_s=search_s,
+        local=local,
+    )
+
+
+def _wanted(given: Given, process: Stay, settings: Settings) -> _Wanted:
+    """Return what is asked for. UsageError: it does not go together, or promises less than is asked."""
     search_s = search_asked(given, settings)
     plan, policy, promise, _, local = given
     if local is not None:
@@ -139,34 +194,9 @@ def source_of(
         if alone and scope.policy.contract == "none":
             raise refused(MEANS, TURNS, where=f"policy {scope.route.policy}, which promises nothing")
         check_kept(promise, scope.needs, f"policy {scope.route.policy}")
-    served, helpers = (None, None) if plan is None else _besides(plan, gradients, process, remote)
     if scopes and settings.reorder:
         raise refused(REORDER, POLICY)
-    if process.elastic:
-        asked = promise or EXACT
-        return _among(
-            plan,
-            scopes,
-            gradients,
-            process=process,
-            promise=asked,
-            begin=begin,
-            search_s=search_s,
-            local=local,
-        )
-    if scopes:
-        traced, timer = _of_policies(scopes, gradients, process)
-        if plan is None:
-            return of_policy(scopes[0], gradients, traced=traced, timer=timer, local=local)
-        return of_plan(plan, gradients, job=job, traced=traced, timer=timer, served=served, helpers=helpers)
-    may_drive = plan is None and local is None and not keeps_plan
-    if may_drive and useful(job, asked=search_s is not None):
-        return _driven(gradients, process, promise or EXACT, search_s)
-    _warn_of_search(search_s, job)
-    if plan is not None and settings.reorder and useful(job, asked=True) and matters(plan):
-        return _reordered(plan, gradients, process, served, helpers)
-    made = plan or _alone(gradients, job, process.measurements.network, promise or EXACT, local)
-    return of_plan(made, gradients, job=job, served=served, helpers=helpers)
+    return _Wanted(plan, scopes, promise, search_s, local)
 
 
 def _besides(
@@ -196,7 +226,7 @@ def _builders(settings: Settings) -> list[Asked]:
     return [asked]
 
 
-def check_world(plan: Plan, process: Process) -> None:
+def check_world(plan: Plan, process: Stay) -> None:
     """Raise UsageError if the plan is for another number of ranks."""
     job = process.everyone
     if plan.world != job.world:
@@ -272,7 +302,7 @@ def _among(
     scopes: Sequence[Scope],
     gradients: Mapping[str, Gradient],
     *,
-    process: Process,
+    process: Stay,
     promise: Promise,
     begin: Begin | None,
     search_s: float | None,
@@ -311,7 +341,7 @@ def _among(
 
 def _driven_among(
     gradients: Mapping[str, Gradient],
-    process: Process,
+    process: Stay,
     promise: Promise,
     begin: Begin | None,
     search_s: float | None,
@@ -352,7 +382,7 @@ def _warn_of_search(search_s: float | None, job: Job) -> None:
 
 
 def _recalled(
-    memory: Memory, gradients: Mapping[str, Gradient], process: Process, promise: Promise
+    memory: Memory, gradients: Mapping[str, Gradient], process: Stay, promise: Promise
 ) -> Plan | None:
     """Return the last plan of an earlier job on the same hosts and model, if any; that job's network counts as known."""
     known = memory.recall(tuple(gradients.values()), promise)

@@ -7,8 +7,8 @@ script's own state, and the optimizer's numbers that schedulers change, go to th
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
@@ -16,7 +16,7 @@ import numpy as np
 from msgspec import Struct
 
 from hocket import typed
-from hocket.artefacts.local import Local, every, shortened
+from hocket.artefacts.local import every, shortened
 from hocket.artefacts.plan import Plan
 from hocket.errors import Error, RendezvousError, UsageError
 from hocket.job.store.frames import FRAME_BYTES_MAX
@@ -24,16 +24,18 @@ from hocket.members.member_messages import Regroup
 from hocket.planning.seconds import updates
 from hocket.settings import Settings
 from hocket.training.assemble.asked import Given
-from hocket.training.assemble.start import go_on_in, prepare
+from hocket.training.assemble.furnish import Furnished, Terms, furnish, source_by
+from hocket.training.assemble.start import go_on_in
 from hocket.training.checkpoint import states
-from hocket.training.checkpoint.replicate import copy, copy_saved, near
+from hocket.training.checkpoint.replicate import copy, copy_saved, near, replicate
 from hocket.training.elastic.commit import Members
-from hocket.training.elastic.plans import following
 from hocket.training.loop.loop import Loop, SavedLoop
 from hocket.training.memory.framework import Framework
+from hocket.training.memory.gradients import agree, digest_of, gradients_of
 from hocket.training.memory.state_parts import StateParts
 from hocket.training.process import Process
 from hocket.training.programs.source import ProgramSource
+from hocket.training.step.apart import Laid
 from hocket.training.step.companion import MembersCompanion
 from hocket.training.step.reducing import ReducingSession
 
@@ -47,30 +49,29 @@ MakeCompanion = Callable[[Process], MembersCompanion]
 
 
 class Standing(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """State of a job when others join: its number of steps, and place in its data; the plan, the policy and the exchanges of steps
-    alone that were given to it, the agreed values of its policies, and the time that is left for its search, as in the settings."""
+    """State of a job when others join: its number of steps, place in its data, and terms."""
 
     steps: int
     loop: SavedLoop
-    plan: Plan | None
-    policy: str | None
-    local: Local | None
-    begin: tuple[int, dict[str, bool | int | float | str]]
-    search: str | None
+    terms: Terms
 
 
-class Here(Struct, frozen=True, forbid_unknown_fields=True):
-    """Knowledge of a rank at a meeting: the job's state, or, if it joins, how many of the job's steps are in its own, if any."""
+class Here(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Knowledge of a rank at a meeting: the job's state, or, if it joins, how many of the job's steps are in its own, if any; a
+    digest of its model; and whether it has made programs and memory before."""
 
     standing: Standing | None
     steps: int | None
+    model: str
+    furnished: bool
 
 
 class Met(NamedTuple):
-    """Result of a meeting: the source of programs, the state of the job, and the ranks that had its state before.
-    `current`: the others have it, too."""
+    """Result of a meeting: the source of programs, memory for its first ones if that was made before, the state of the job, and the
+    ranks that had its state before. `current`: the others have it, too."""
 
     source: ProgramSource
+    ahead: Laid | None
     standing: Standing
     holders: Sequence[int]
     current: bool
@@ -127,36 +128,39 @@ def met(
 
     RendezvousError: a newcomer's model or policy is another one, or some do not come.
     """
-    job = process.job
-    mine: Any = msgspec.to_builtins(Here(standing, process.steps if standing is None else None))
+    job, parameters = process.job, framework.parameters()
+    furnished: Furnished | None = process.passage.training
+    ours = Here(
+        standing=standing,
+        steps=process.steps if standing is None else None,
+        model=digest_of(parameters),
+        furnished=furnished is not None,
+    )
+    mine: Any = msgspec.to_builtins(ours)
     given = job.store.gather("standing", job.rank, job.world, mine, job.settings.start_timeout_s)
     everyone = typed.of_builtins(given, list[Here])
     known = {rank: each.standing for rank, each in enumerate(everyone) if each.standing is not None}
     holders, now = list(known), next(iter(known.values()))
     current = all(each.standing is not None or each.steps == now.steps for each in everyone)
-    if asked.policy_name != now.policy:
+    if asked.policy_name != now.terms.policy:
         raise RendezvousError(
             f"rank {job.rank} on {job.host} comes with {_named(asked.policy_name)}, and the job trains with "
-            f"{_named(now.policy)}\n"
+            f"{_named(now.terms.policy)}\n"
             "hint: give `distribute`, or HOCKET_POLICY, what the job's other ranks have",
             rank=job.rank,
         )
-    source = prepare(
-        framework,
-        asked._replace(
-            plan=None if now.plan is None else following(now.plan, job.hosts), search=None, local=now.local
-        ),
-        process=process,
-        settings=dataclasses.replace(settings, search=now.search),
-        holders=holders,
-        held=0
-        if now.plan is not None and any(map(updates, now.plan.buckets))
-        else parts.arrays
-        if current
-        else None,
-        begin=now.begin,
-    )
-    return Met(source, now, holders, current)
+    if any(each.model != everyone[0].model for each in everyone):
+        agree(parameters, job)
+    # All have made theirs by the same terms, or none has.
+    all_have = all(each.furnished for each in everyone)
+    source, ahead = furnished.at(now.terms) if furnished is not None and all_have else (None, None)
+    if source is None:
+        source = source_by(now.terms, gradients_of(parameters), asked, process, settings)
+    plan = now.terms.plan
+    owned = plan is not None and any(map(updates, plan.buckets))
+    held = 0 if owned else parts.arrays if current else None
+    replicate(framework, job, process.engine, holders, held=held)
+    return Met(source, ahead, now, holders, current)
 
 
 def _searches(source: ProgramSource) -> str | None:
@@ -219,23 +223,27 @@ def meeting(
 ) -> Callable[[Regroup], None]:
     """Return the callback by which a training rank meets joining ones. If one is lost meanwhile, the others meet once more."""
 
-    def once(order: Regroup) -> None:
-        process.meet(order)
+    def terms() -> Terms:
         current = session.source.epochs.current
-        standing = Standing(
-            steps=session.iteration,
-            loop=loop.saved()[0],
+        return Terms(
             plan=_in_force(asked.plan, session),
             policy=asked.policy_name,
             local=None if asked.local is None else shortened(asked.local, every(session.updates.schedule)),
             begin=(current.number, dict(current.agreed)),
             search=_searches(session.source),
         )
+
+    def once(order: Regroup) -> None:
+        process.meet(order)
+        standing = Standing(steps=session.iteration, loop=loop.saved()[0], terms=terms())
         found = met(framework, parts, process=process, settings=settings, asked=asked, standing=standing)
-        go_on_in(session, commit, found.source, process=process, companion=companion(process))
+        go_on_in(
+            session, commit, found.source, process=process, companion=companion(process), ahead=found.ahead
+        )
         share_states(session, commit, found, parts)
         process.begin(steps=session.iteration)
         commit.met(found.holders)
+        commit.after_step = partial(process.passage.settle, process.everyone)
         late.awaited(process, found.holders)
 
     def until_it_works(order: Regroup) -> None:
@@ -245,4 +253,5 @@ def meeting(
             except Error as error:
                 order = process.next_meeting(order.generation, error)
 
+    process.passage.furnish = partial(furnish, framework, asked, terms)
     return until_it_works

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from hocket.refusals import ABLE, ELASTIC, SECOND, check, check_able, refused
 from hocket.settings import Settings
 from hocket.training.assemble.asked import Given
@@ -12,7 +10,6 @@ from hocket.training.beside.spans import Spans
 from hocket.training.checkpoint.replicate import replicate
 from hocket.training.elastic.commit import Members, warn_of_unwatched
 from hocket.training.elastic.giving import Giving
-from hocket.training.elastic.source import Begin
 from hocket.training.features import check_members_libraries, of_source
 from hocket.training.loop.loop import Loop
 from hocket.training.memory.framework import Framework, Model
@@ -22,7 +19,7 @@ from hocket.training.memory.state_parts import StateParts
 from hocket.training.process import Process
 from hocket.training.programs.run_file import RunFile
 from hocket.training.programs.source import ProgramSource
-from hocket.training.step.apart import Apart, AsPlanned
+from hocket.training.step.apart import Apart, AsPlanned, Laid
 from hocket.training.step.commit import Commit
 from hocket.training.step.companion import Companion, MembersCompanion
 from hocket.training.step.compiled import CompiledSession
@@ -37,11 +34,8 @@ def prepare(
     process: Process,
     settings: Settings,
     compiled: bool = False,
-    holders: Sequence[int] = (0,),
-    held: int | None = None,
-    begin: Begin | None = None,
 ) -> ProgramSource:
-    """Meet all ranks, give them the holders' state, and return the source of programs; every rank must call it.
+    """Meet all ranks, give them rank 0's state, and return the source of programs; every rank must call it.
 
     Args:
         framework: the model and its optimizer.
@@ -49,9 +43,6 @@ def prepare(
         process: joined.
         settings: of this rank.
         compiled: gradients come out of compiled functions, and the job keeps the plan with which it begins.
-        holders: ranks that have the state of the job; others get it from them.
-        held: the first so many arrays of that state, and the optimizer's, are on the others already; None: none is.
-        begin: epoch that an elastic job is in; default: at its start.
 
     Raises:
         RendezvousError: the models differ. ReplicaError: options of their optimizers do.
@@ -68,10 +59,9 @@ def prepare(
         settings=settings,
         remote=framework.remote,
         keeps_plan=compiled,
-        begin=begin,
     )
-    replicate(framework, process.job, process.engine, holders, held=held)
-    if begin is None and not compiled and source.served is None:
+    replicate(framework, process.job, process.engine)
+    if not compiled and source.served is None:
         # Newcomers get theirs at their first forward. Servers apply a push at its worker's own rate, and refuse what cannot differ.
         agree_on_options(framework, process.job)
     return source
@@ -110,10 +100,12 @@ def elastic_session_of(
     spans: Spans | None,
     loop: Loop,
     parts: StateParts | None = None,
+    ahead: Laid | None = None,
     steps: int = 0,
 ) -> tuple[ReducingSession, Members]:
     """Return a session in a job whose ranks may be lost, which tells the script's `loop`, and its commit. `parts`: the state, for
-    ranks that join; None: they get it when they meet. `steps`: made by the job until now.
+    ranks that join; None: they get it when they meet. `ahead`: memory that was made for its first buckets, if any; `steps`: number
+    that the job has made until now.
 
     The process begins to take part in the job afterwards. UsageError: the plan has parts that cannot go on with other members.
     """
@@ -122,7 +114,7 @@ def elastic_session_of(
     check(ELASTIC, of_source(source))
     if spans is not None:
         spans.go_on_from(steps)
-    memory = Apart(check_members_libraries)
+    memory = Apart(check_members_libraries, ahead)
     giving = None if parts is None else Giving(process.membership, process.job.secret, parts)
     commit = Members(process.membership, loop, memory, companion, giving)
     session = ReducingSession(
@@ -145,11 +137,12 @@ def go_on_in(
     *,
     process: Process,
     companion: MembersCompanion,
+    ahead: Laid | None,
 ) -> None:
-    """Let an existing session go on among the ranks that have just met."""
+    """Let an existing session go on among the ranks that have just met. `ahead`: see `elastic_session_of`."""
     if session.spans is not None:
         session.spans.go_on_in(process.engine)
-    commit.companion = companion
+    commit.companion, commit.standing.memory.ahead = companion, ahead
     session.go_on_in(_place(source, process, session.spans), companion)
     commit.standing.put_back()
 

@@ -2,7 +2,7 @@
 
 So an iteration counts as the mean of a period that ends with it; if the period is longer than SPAN_MAX, as the mean of SPAN_MAX
 iterations, as turns are spread evenly. When an epoch begins, links are idle: its iterations until the first update is due, and as
-many more, do not count.
+many more, do not count. Where ranks step alone, one iteration of a period waits for its exchange, so that whole periods count, all.
 """
 
 from __future__ import annotations
@@ -38,8 +38,9 @@ class Pace:
             return tuple(times_s)
         if (epoch, schedule) != (self._epoch, self._schedule):
             self._epoch, self._schedule = epoch, schedule
-            span = min(schedule.period, SPAN_MAX)
-            self._idle = span + schedule.delay_max
+            alone = schedule.outer is not None
+            span = schedule.period if alone else min(schedule.period, SPAN_MAX)
+            self._idle = schedule.delay_max if alone else span + schedule.delay_max
             self._latest = deque(maxlen=span)
         found = []
         for time_s in times_s:

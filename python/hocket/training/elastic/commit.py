@@ -46,6 +46,7 @@ class Members(Commit):
         companion: companion of the session.
         meet: callback by which all ranks meet joining ones: called when a step is applied, it ends with `go_on_in` of the session.
         before_forward: callback for work still to be done after a meeting before the next forward, or before this rank ends.
+        after_step: callback for work that a meeting has left until the next step is made.
     """
 
     watches = False
@@ -70,6 +71,7 @@ class Members(Commit):
         """Members that train on when the step that was reduced last is applied, if others leave then."""
         self.meet: Callable[[Regroup], None] | None = None
         self.before_forward: Callable[[], None] | None = None
+        self.after_step: Callable[[], None] | None = None
         self._exchanged = False
         """True if the step of the optimizer that is under way is one of all ranks."""
         self._notice = Notice(self.leave)
@@ -171,6 +173,9 @@ class Members(Commit):
     def stepped(self) -> None:
         if self.standing.flushing:
             return
+        if self.after_step is not None:
+            self.after_step()
+            self.after_step = None
         if self.standing.owners:
             # Leaving ranks make this step, too, and hand over their parts.
             self._parted = self.standing.part() or self._parted

@@ -22,7 +22,7 @@ from hocket.training.elastic.plans import with_barrier
 from hocket.training.elastic.source import Begin, Sources
 from hocket.training.memory import buckets as bucket_memory
 from hocket.training.memory.arenas import arranged
-from hocket.training.process import Process
+from hocket.training.prepared import Stay
 from hocket.training.programs.source import ProgramSource, driven
 
 
@@ -31,7 +31,7 @@ def driven_source(
     knowledge: Knowledge,
     gradients: Mapping[str, Gradient],
     *,
-    process: Process,
+    process: Stay,
     begin: Begin | None,
 ) -> ProgramSource:
     """Return the source of all ranks that have just met, on several hosts. `plan`: their first; `begin`: the job's epoch, if any.
@@ -48,7 +48,7 @@ def driven_source(
 class _Driven:
     """State that stays the same while members come and go."""
 
-    def __init__(self, gradients: Mapping[str, Gradient], process: Process) -> None:
+    def __init__(self, gradients: Mapping[str, Gradient], process: Stay) -> None:
         self._gradients, self._process = gradients, process
 
     def of(

@@ -32,7 +32,6 @@ from hocket.training.elastic.state_messages import (
     read_asks,
 )
 from hocket.training.elastic.state_messages import Steps as Stepped
-from hocket.training.elastic.wanted import OPEN_BYTES
 from hocket.training.memory.state_parts import StateBytes, StateParts
 
 CONNECT_S = 10.0
@@ -41,6 +40,8 @@ LOOK_S = 0.02
 SEND_TIMEOUT_S = 60.0
 BEHIND_STEPS, BEHIND_BYTES = 4, 256 << 20
 """A joining rank is given up when what is still to be sent exceeds both: so many steps' gradients, and so many bytes."""
+COPY_S = 0.02
+"""Time for which parts are copied between two steps, but for a larger part alone: on a busy machine, memory is slow."""
 PROVED_BYTES = 32 << 20
 """Bytes whose digests are made between two steps, at most, but for a larger part alone."""
 
@@ -58,7 +59,7 @@ class Giving:
         """By the number that they will have as members."""
 
     def backward_ended(self) -> None:
-        """Look for parts that the script has changed since the last step."""
+        """Look for parts that the script has changed since the last step, such as averages of trained ones."""
         if any(each.goes_on for each in self._takers.values()):
             self._changed = set(self._parts.changed())
 
@@ -104,6 +105,8 @@ class Taker:
         self._unsent_bytes = 0
         self._asked: deque[int] = deque()
         self._followed: dict[int, None] = {}
+        self._pieces: set[int] = set()
+        """Parts that were given, and that no step changes."""
         self._unproved: deque[int] = deque()
         self._over = self._closed = False
         why = parts.unfit()
@@ -142,7 +145,9 @@ class Taker:
                 bytes=size_bytes,
             )
             self._queue(step, [each for _, each in gradients])
-        self._give(sorted(part for part in changed if part in self._followed))
+        self._give(
+            sorted(part for part in changed if part in self._followed or part in self._pieces), again=True
+        )
         self.give_asked()
         self._prove()
 
@@ -165,20 +170,23 @@ class Taker:
 
     def give_asked(self) -> None:
         """Queue parts that are asked for."""
-        copied_bytes = 0
-        while self._asked and copied_bytes < OPEN_BYTES:
+        until_s = time.monotonic() + COPY_S
+        while self._asked and time.monotonic() < until_s:
             part = self._asked.popleft()
             if part >= len(self._sizes):
                 self.stop(f"it asks for part {part} of {len(self._sizes)}")
                 return
             self._give([part])
-            copied_bytes += self._sizes[part]
 
-    def _give(self, parts: Sequence[int]) -> None:
+    def _give(self, parts: Sequence[int], *, again: bool = False) -> None:
         for part in parts:
             described, arrays = self._parts.give(part)
-            self._queue(Gives(part=part, described=described, bytes=sum(map(len, arrays))), arrays)
-            if part < self._trained and part not in self._followed:
+            message = Gives(part=part, described=described, bytes=sum(map(len, arrays)))
+            # What nothing changes is sent from where it lies.
+            self._queue(message, arrays, stays=part >= self._trained and not again)
+            if part >= self._trained:
+                self._pieces.add(part)
+            elif part not in self._followed:
                 self._followed[part] = None
                 self._unproved.append(part)
 
@@ -196,8 +204,9 @@ class Taker:
         if digests:
             self._queue(Sums(digests=digests))
 
-    def _queue(self, message: FromSource, arrays: Sequence[StateBytes] = ()) -> None:
-        copies = [np.copy(each) for each in arrays]
+    def _queue(self, message: FromSource, arrays: Sequence[StateBytes] = (), *, stays: bool = False) -> None:
+        """Queue a message with this data. `stays`: nothing changes it."""
+        copies = arrays if stays else [np.copy(each) for each in arrays]
         with self._changed:
             size_bytes = sum(map(len, copies))
             self._unsent.append((frames_of(message, copies), size_bytes))

@@ -25,7 +25,7 @@ from hocket.training.memory import buckets as bucket_memory
 from hocket.training.memory.arenas import arranged
 from hocket.training.memory.buckets import CompiledBucket
 from hocket.training.memory.scopes import Scope, initial
-from hocket.training.process import Process
+from hocket.training.prepared import Stay
 from hocket.training.programs.source import ProgramSource
 from hocket.training.programs.traced import TracedBuckets
 
@@ -38,7 +38,7 @@ def members_source(
     scopes: Sequence[Scope],
     gradients: Mapping[str, Gradient],
     *,
-    process: Process,
+    process: Stay,
     begin: Begin | None,
     local: Local | None = None,
 ) -> ProgramSource:
@@ -65,7 +65,7 @@ class Sources:
         whole: bool,
         scopes: Sequence[Scope],
         gradients: Mapping[str, Gradient],
-        process: Process,
+        process: Stay,
         local: Local | None = None,
     ) -> None:
         """Keep the state. `whole`: the policy makes the plan, too, by which ranks step alone as `local` says."""

@@ -69,6 +69,7 @@ class Standing:
         step: whose programs are launched.
         everyone: the job of all ranks that have met.
         job: the same, as the members of the engine's epoch see it.
+        memory: where gradients and sums lie.
         members: these members, by their ranks when all met.
         counted: members whose gradients are in the last step.
         owners: owners that update, if the plan has any, and their seconds.
@@ -89,7 +90,7 @@ class Standing:
 
     def __init__(self, membership: Membership, memory: Apart) -> None:
         self.meets = self.missed = self.flushing = self.left = False
-        self._membership, self._memory = membership, memory
+        self._membership, self.memory = membership, memory
         self._kept = Kept()
         self._whole = False
         """True if all sums of the step are here and not taken yet."""
@@ -250,7 +251,7 @@ class Standing:
         self.plan = step.source.plan(step.source.epochs.current)
         compiled = step.source.buckets()
         slots = slots_for(self.plan, len(compiled))
-        self._memory.lay_out(compiled, step.engine, step.framework, slots)
+        self.memory.lay_out(compiled, step.engine, step.framework, slots)
 
     def _cast(self, unmade: Sequence[str]) -> None:
         """Cast this rank's votes. EpochError: the epoch of members has ended."""
@@ -358,7 +359,7 @@ class Standing:
         before.stop()
         self.job = job
         step.source, compiled = followed(before, self.plan, job, epoch, self.members)
-        placed = self._memory.loaded(compiled, step.engine, job.rank, f" of members' epoch {epoch}")
+        placed = self.memory.loaded(compiled, step.engine, job.rank, f" of members' epoch {epoch}")
         self._kept.put(placed, step.engine, job.rank)
         if isinstance(step.agreement.votes, Votes):
             step.agreement.votes.load(job.hosts)

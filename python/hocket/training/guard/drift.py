@@ -25,21 +25,25 @@ KEPT, RECENT = 30, 8
 SIGNIFICANT = 4.0
 """Standard errors by which losses must differ: normal noise passes that once in 30,000 exchanges."""
 
+DOUBTFUL = 3.0
+"""Standard errors that are enough while ranks try how many steps alone they bear: a mistake costs little then."""
+
 SMALL = 0.02
 """Share of the first loss below which a gain or a rise of the loss says nothing."""
 
 GREW = 1.0
 """Rise of the loss, over the largest with which a turn began lately, that is divergence: it doubles."""
 
-WINDOW, KEEPS = 4, 0.75
-"""Number of turns over which gains are compared, and the least share of what ranks gain alone that the anchor is to keep where
+WINDOWS, KEEPS = (4, 8), 0.75
+"""Numbers of turns over which gains are compared, and the least share of what ranks gain alone that the anchor is to keep where
 turns are bent; elsewhere of 1 over the number of ranks, which it keeps with any number where data has nothing in common."""
 
 WHOLE_TURN = 8 / 7
 """Length of a turn over the distance of its begin to the middle of its last quarter."""
 
 LOSSES_MIN = 4
-"""Losses of a turn on a rank from which its begin and its end are told apart."""
+"""Losses of a turn on a rank from which its begin and its end are told apart. Where ranks try how many steps alone they bear,
+they begin with more."""
 
 FEW, FEW_OF = 3, 8
 """Largest number of losses, and of so many one, that show the anchor: where data is unlike, ranks lose and gain back within some
@@ -58,6 +62,10 @@ HALF = 0.5
 CANCELLED, CANCELLED_FOR = 0.5, 3
 """Agreement, over that of ranks whose progress has nothing in common, below which ranks undo one another, and for how many
 exchanges."""
+
+GROWS_AFTER, GROWS_UNKNOWN = 2, 4
+"""Numbers of exchanges after so many steps alone that ranks see before they make more: where losses show what the anchor keeps, and
+where they do not."""
 
 STRAIGHT = 0.5
 """Way in a turn, over its steps times the first of them, below which it is bent: steps late in the turn lead elsewhere. Only then
@@ -172,8 +180,11 @@ class Judge:
         self.began = saved.began
         self._seen = {each.fragment: (each.ranks, list(each.seen)) for each in saved.fragments}
 
-    def see(self, fragment: int, steps: int, reports: Mapping[int, Report]) -> Verdict | None:
-        """Take the reports of an exchange, by rank; return a verdict, if there is one.
+    def see(
+        self, fragment: int, steps: int, reports: Mapping[int, Report], *, tries: bool = False
+    ) -> Verdict | None:
+        """Take the reports of an exchange, by rank; return a verdict, if there is one. `tries`: ranks are to make more steps alone
+        if there is none.
 
         What was seen of other ranks, or of turns of another length, is forgotten: it is no measure for these.
         """
@@ -196,12 +207,28 @@ class Judge:
         if now.noise2 is None or self.began is None:
             verdict = by_length(seen, now, len(ranks))
         else:
-            verdict = by_loss([each for each in seen if each.noise2 is not None], now, self.began, len(ranks))
+            known = [each for each in seen if each.noise2 is not None]
+            verdict = by_loss(known, now, self.began, len(ranks), DOUBTFUL if tries else SIGNIFICANT)
         if seen:
             now = replace(now, farthest=max(now.moved, _at_rate(seen[-1].farthest, seen[-1], now)))
         seen.append(now)
         del seen[:-KEPT]
         return verdict
+
+    def keeps(self, fragment: int) -> bool:
+        """Return whether the exchanges of a fragment that were seen speak for more steps alone, after one without a verdict: they
+        keep what ranks gain, or there is nothing to keep."""
+        ranks, seen = self._seen.get(fragment, ((), []))
+        if len(seen) < GROWS_AFTER:
+            return False
+        *before, now = seen
+        known = [each for each in before if each.noise2 is not None]
+        if now.noise2 is None or self.began is None or not known:
+            return len(seen) >= GROWS_UNKNOWN
+        gains = gains_of(known[-WINDOWS[0] :], now, self.began, len(ranks))
+        if gains is None or gains.lacks <= 0:
+            return True
+        return len(seen) >= GROWS_UNKNOWN and not gains.gained and gains.lacks <= gains.lacks_error
 
 
 def seen_of(steps: int, reports: Mapping[int, Report]) -> Seen:
@@ -242,8 +269,11 @@ def agreement(step: float, moved: float) -> float | None:
     return (step / moved) ** 2 if moved > 0 else None
 
 
-def by_loss(before: Sequence[Seen], now: Seen, began: float, ranks: int) -> Verdict | None:
-    """Judge an exchange among so many ranks by logged losses. `before`: exchanges before it, of turns as long."""
+def by_loss(
+    before: Sequence[Seen], now: Seen, began: float, ranks: int, significant: float = SIGNIFICANT
+) -> Verdict | None:
+    """Judge an exchange among so many ranks by logged losses. `before`: exchanges before it, of turns as long; `significant`:
+    standard errors beyond which an anchor keeps too little."""
     error = math.sqrt(max(now.noise2 or 0.0, now.noise2_last))
     highest = max((each.first for each in before[-RECENT:]), default=now.first)
     limit = highest + max(GREW * abs(highest), SMALL * abs(began), SIGNIFICANT * error)
@@ -253,10 +283,35 @@ def by_loss(before: Sequence[Seen], now: Seen, began: float, ranks: int) -> Verd
             f"the loss came to {max(now.first, now.last):.4g} in {now.steps} steps alone, and was {highest:.4g} at most where "
             "turns began",
         )
-    window = before[-WINDOW:]
-    bends = [each.straight for each in window if each.straight is not None]
+    for count in WINDOWS:
+        gains = gains_of(before[-count:], now, began, ranks)
+        if gains is not None and gains.gained and gains.lacks > significant * gains.lacks_error:
+            turns = "the last turn" if len(before) == 1 else f"the last {min(len(before), count)} turns"
+            return Verdict(
+                False,
+                f"in {turns} of {now.steps} steps alone, the ranks' losses fell by {gains.own:.4g}, and exchanges kept "
+                f"{gains.kept:.4g} of that",
+                min(max(gains.kept / gains.own, 0.0), HALF),
+            )
+    return None
+
+
+class Gains(NamedTuple):
+    """Gains of ranks over some turns: the fall of their `own` losses, what the anchor `kept` of that, and what it `lacks` to the
+    least that it is to keep, with its standard error. `gained`: their own fall is beyond noise."""
+
+    own: float
+    kept: float
+    lacks: float
+    lacks_error: float
+    gained: bool
+
+
+def gains_of(window: Sequence[Seen], now: Seen, began: float, ranks: int) -> Gains | None:
+    """Return what so many ranks have gained in the turns of a window, each as long as that of `now`; None: there are none."""
     if not window:
         return None
+    bends = [each.straight for each in window if each.straight is not None]
     bent = bool(bends) and max(bends) < STRAIGHT
     keeps = WHOLE_TURN * (KEEPS if bent else KEEPS / ranks)
     fell = math.fsum(each.first - each.last for each in window)
@@ -270,15 +325,13 @@ def by_loss(before: Sequence[Seen], now: Seen, began: float, ranks: int) -> Verd
         + (now.noise2 or 0.0)
     )
     own = WHOLE_TURN * fell
-    gained = own > SMALL * abs(began) and fell > SIGNIFICANT * fell_error
-    if gained and keeps * fell - kept > SIGNIFICANT * lacks_error:
-        turns = "the last turn" if len(window) == 1 else f"the last {len(window)} turns"
-        return Verdict(
-            False,
-            f"in {turns} of {now.steps} steps alone, the ranks' losses fell by {own:.4g}, and exchanges kept {kept:.4g} of that",
-            min(max(kept / own, 0.0), HALF),
-        )
-    return None
+    return Gains(
+        own,
+        kept,
+        keeps * fell - kept,
+        lacks_error,
+        own > SMALL * abs(began) and fell > SIGNIFICANT * fell_error,
+    )
 
 
 def by_length(before: Sequence[Seen], now: Seen, ranks: int) -> Verdict | None:
@@ -327,6 +380,7 @@ class SavedDrift(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     restart."""
 
     most: int | None
+    grown: int | None
     discards: bool
     warned: bool
     pace: float
@@ -365,8 +419,9 @@ class Losses:
         if len(values) < LOSSES_MIN:
             return 0.0, 0.0, -1.0, 0.0
         few, quarter = min(FEW, max(len(values) // FEW_OF, 1)), len(values) // 4
-        # Differences of neighbours, so that a falling loss does not count as noise (von Neumann 1941).
-        each2 = [(after - ago) ** 2 for ago, after in itertools.pairwise(values)]
+        # Differences of neighbours, so that a falling loss does not count as noise (von Neumann 1941), without those of the first
+        # few, where it may fall by more than noise with each step.
+        each2 = [(after - ago) ** 2 for ago, after in itertools.pairwise(values[few:])]
         noise2 = sum(each2) / len(each2) / 2
         first, last = sum(values[:few]) / few, sum(values[-quarter:]) / quarter
         return first, last, min(noise2 / few, INFINITE), min(noise2 / quarter, INFINITE)

@@ -173,7 +173,12 @@ class Oversight:
                 return at, refused
             failed = max((check for check in found if check.passed is False), key=used)
             which = "its schedule" if at == 0 else f"its safer schedule {at}"
-            refused.append(f"the guard does not let {which} pass: {described(failed)}")
+            hint = (
+                ""
+                if failed.value is not None
+                else "; hk.curvature(model, loss) before the loop makes it known"
+            )
+            refused.append(f"the guard does not let {which} pass: {described(failed)}{hint}")
         return len(schedules), refused
 
     def _note(self, what: What, plan: Plan, iteration: int, epoch: int, why: str) -> None:

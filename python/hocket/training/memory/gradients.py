@@ -62,11 +62,14 @@ def gradients_of(parameters: Iterable[Parameter]) -> dict[str, Gradient]:
     }
 
 
+def digest_of(parameters: Sequence[Parameter]) -> str:
+    """Return a digest that differs where models differ."""
+    return hashlib.sha256(msgspec.json.encode(parameters)).hexdigest()
+
+
 def agree(mine: Sequence[Parameter], job: Job) -> None:
     """Compare the models of all ranks; RendezvousError on every rank names the first parameter or buffer that differs."""
-    text = msgspec.json.encode(mine)
-    digest = hashlib.sha256(text).hexdigest()
-    timeout_s = job.settings.start_timeout_s
+    digest, timeout_s = digest_of(mine), job.settings.start_timeout_s
     digests = job.store.gather("model/digest", job.rank, job.world, digest, timeout_s)
     if len(set(digests)) == 1:
         return

@@ -1,8 +1,8 @@
 """A model's state in parts, as ranks give it to one that joins while they train: what a framework supplies.
 
-A part is a trained parameter with its optimizer state, or a piece of a parameter that no step changes. A trained part is given
-once, after some step; then it is *followed*: its receiver steps it with the gradients of each further step, which all ranks have
-alike.
+A part is a trained parameter with its optimizer state, or a piece of a parameter that no step changes (the script may: averages of
+others, say; then it is given again). A trained part is given once, after some step; then it is *followed*: its receiver steps it
+with the gradients of each further step, which all ranks have alike.
 
 Where ranks step alone between exchanges, what they have alike is the anchor: a part has its value and the outer optimizer's state,
 and the gradients that step it are those of exchanges. The state of the rank's own optimizer goes with it, as it is then.
@@ -92,7 +92,7 @@ class StateParts(Protocol):
         """Return the gradients with which the last step changed these parts; parts without one were passed over."""
 
     def changed(self) -> Sequence[int]:
-        """Return trained parts that something else than the optimizer has changed since `stepped`, as far as that shows."""
+        """Return parts that something else than the optimizer has changed since `stepped`, as far as that shows."""
 
     def stepped(self) -> None:
         """Note that the optimizer has stepped."""

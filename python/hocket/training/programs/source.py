@@ -48,6 +48,8 @@ class ProgramSource:
     served: ServedBuckets | None = None
     helpers: Helpers | None = None
     following: Callable[[Plan, Job, int], ProgramSource] | None = None
+    ready: list[CompiledBucket] | None = None
+    """Buckets and programs of the current epoch that were made before they are asked for, if any."""
 
     @property
     def in_step(self) -> bool:
@@ -61,7 +63,8 @@ class ProgramSource:
 
     def buckets(self) -> list[CompiledBucket]:
         """Return buckets and programs of the current epoch; equal on all ranks."""
-        return self.make(self.epochs.current)
+        ready, self.ready = self.ready, None
+        return self.make(self.epochs.current) if ready is None else ready
 
     def agreed(self) -> dict[str, Value]:
         """Return the current epoch's agreed values, and its number as `epoch`."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from msgspec.structs import replace as replaced
 
@@ -43,14 +44,45 @@ class Area:
         ]
 
 
-class Apart(Memory):
-    """Memory of a session whose sums lie in other memory than gradients, independent of the members."""
+class Laid(NamedTuple):
+    """Memory that was allocated for these buckets."""
 
-    def __init__(self, check: Callable[[Sequence[CompiledBucket]], None] | None = None) -> None:
+    buckets: Sequence[CompiledBucket]
+    areas: Sequence[Area]
+
+
+def laid(
+    buckets: Sequence[CompiledBucket], engine: _native.Engine, framework: Framework, slots: Sequence[int]
+) -> Laid:
+    """Allocate memory for these buckets. `slots`: copies by bucket. In any thread, if the model is on no device."""
+    gradients, array = _gradients(buckets), framework.array
+    areas = []
+    for arena in arenas_of([parts_of(bucket) for bucket in buckets], gradients):
+        size = sum(each.bytes for each in arena.gradients)
+        count = slots[arena.numbers[0]]
+        first, *others = (over(arena.gradients, engine.allocate(size), array) for _ in range(count))
+        sums = tuple(over(arena.gradients, engine.allocate(size), array) for _ in range(count))
+        values = None
+        if any(buckets[number].values is not None for number in arena.numbers):
+            values = over(arena.gradients, engine.allocate(size), array)
+        bucket = replace(first, values=values, others=tuple(others))
+        areas.append(Area(bucket, arena.numbers, sums))
+    return Laid(buckets, areas)
+
+
+class Apart(Memory):
+    """Memory of a session whose sums lie in other memory than gradients, independent of the members. `ahead`: memory that was
+    allocated before the buckets with which it begins, or goes on."""
+
+    def __init__(
+        self,
+        check: Callable[[Sequence[CompiledBucket]], None] | None = None,
+        ahead: Laid | None = None,
+    ) -> None:
         """`check`: raises UsageError for buckets that the session cannot have; None: it can have all."""
         super().__init__(told_apart=True)
-        self._check = check
-        self._areas: list[Area] = []
+        self._check, self.ahead = check, ahead
+        self._areas: Sequence[Area] = ()
         self._device: Device | None = None
 
     @property
@@ -68,7 +100,11 @@ class Apart(Memory):
     ) -> list[LoadedBucket]:
         if self._check is not None:
             self._check(buckets)
-        self.lay_out(buckets, place.engine, framework, slots)
+        ahead, self.ahead = self.ahead, None
+        if ahead is not None and ahead.buckets is buckets:
+            self._areas = ahead.areas
+        else:
+            self.lay_out(buckets, place.engine, framework, slots)
         epoch = place.source.epochs.current.number
         self._device = framework.device
         return self.loaded(buckets, place.engine, place.job.rank, f" of epoch {epoch}" if epoch else "")
@@ -84,18 +120,7 @@ class Apart(Memory):
         slots: Sequence[int],
     ) -> None:
         """Allocate memory for these buckets. `slots`: copies by bucket."""
-        gradients, array = _gradients(buckets), framework.array
-        self._areas = []
-        for arena in arenas_of([parts_of(bucket) for bucket in buckets], gradients):
-            size = sum(each.bytes for each in arena.gradients)
-            count = slots[arena.numbers[0]]
-            first, *others = (over(arena.gradients, engine.allocate(size), array) for _ in range(count))
-            sums = tuple(over(arena.gradients, engine.allocate(size), array) for _ in range(count))
-            values = None
-            if any(buckets[number].values is not None for number in arena.numbers):
-                values = over(arena.gradients, engine.allocate(size), array)
-            bucket = replace(first, values=values, others=tuple(others))
-            self._areas.append(Area(bucket, arena.numbers, sums))
+        self._areas = laid(buckets, engine, framework, slots).areas
 
     def loaded(
         self, buckets: Sequence[CompiledBucket], engine: _native.Engine, rank: int, label: str

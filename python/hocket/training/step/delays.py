@@ -119,7 +119,10 @@ class Delays:
     def tell(self, autopilot: Stopwatch, plan: Plan) -> None:
         """Tell the autopilot which schedule its steps follow, and whether it is the plan's."""
         schedule, late = self._updates.schedule, not is_synchronous(plan.schedule)
-        learns = late and self.sentinel is not None and self.sentinel.learns
+        learns = late and (
+            (self.sentinel is not None and self.sentinel.learns)
+            or (self.drift is not None and self.drift.grows(plan))
+        )
         in_step = is_synchronous(schedule) or (schedule.steps == "local" and every(schedule) == 1)
         ended = late and self.retreated and in_step
         autopilot.scheduled(schedule, counts=not learns, retreated=ended)
@@ -163,7 +166,12 @@ class Delays:
         if self._updates.own is None:
             self._updates.means.zeroed(names, self._updates.shown)
         else:
-            self._framework.anchor.gradients.zeroed(names)
+            gradients, means = self._framework.anchor.gradients, self._updates.means
+            for name in names:
+                # Zeros in the place of a mean that was given before ranks went ahead of an anchor.
+                if means.is_due(name):
+                    gradients.detach(name)
+            gradients.zeroed(names)
 
     def backward_began(self) -> None:
         if self._awaits_step:

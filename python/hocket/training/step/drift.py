@@ -22,7 +22,16 @@ from hocket.artefacts.local import every, in_step
 from hocket.artefacts.plan import Plan, Schedule
 from hocket.job.rendezvous import Job
 from hocket.job.trace_writes import TraceWrites
-from hocket.training.guard.drift import Departure, Judge, Losses, Report, SavedDrift, Verdict, agreement
+from hocket.training.guard.drift import (
+    LOSSES_MIN,
+    Departure,
+    Judge,
+    Losses,
+    Report,
+    SavedDrift,
+    Verdict,
+    agreement,
+)
 from hocket.training.guard.notes import Notes, log
 from hocket.training.memory.buckets import LoadedBucket
 from hocket.training.memory.device import read
@@ -41,6 +50,7 @@ class Drift:
         report: report of the turn that ended with the last iteration; None: none did.
         discards: training diverges, and no exchange is taken until another schedule begins.
         most: largest number of steps that ranks may still step alone; None: as many as the plan says.
+        grown: number of steps alone that ranks have come to, where these grow; 0: they have not begun; None: as many as they may.
     """
 
     def __init__(
@@ -55,6 +65,7 @@ class Drift:
         self.report: Report | None = None
         self.discards = False
         self.most: int | None = None
+        self.grown: int | None = 0
         self._departures: list[Departure] = []
         self._rates: dict[int, float] = {}
         """By first arena of a fragment, the learning rate when it left last."""
@@ -77,10 +88,25 @@ class Drift:
         self._departures.clear()
         self._slots, self._rates = {}, {}
         schedules = (plan.schedule, *plan.safer)
-        most = self.most
-        if most is None:
-            return plan.schedule
+        if self.grown == 0:
+            self.grown = self._fewest(schedules)
+        most = min(each for each in (self.most, self.grown, every(plan.schedule)) if each is not None)
         return next((each for each in schedules if every(each) <= most), in_step(plan.schedule))
+
+    def grows(self, plan: Plan) -> bool:
+        """Return whether ranks are to make more steps alone, as soon as exchanges keep what they gain."""
+        return self.grown is not None and self.grown < every(plan.schedule)
+
+    def _fewest(self, schedules: Sequence[Schedule]) -> int | None:
+        """Return the number of steps alone with which ranks are to begin; None: as many as the plan says."""
+        outer = schedules[0].outer
+        judges = self._settings.sentinel and self._settings.guard != "off"
+        if outer is None or not outer.grows or not judges:
+            return None
+        # A script may log the loss of a step after the exchange that follows, which is none of the turn's then.
+        return min(
+            (every(each) for each in schedules if every(each) - each.delay_max > LOSSES_MIN), default=None
+        )
 
     def passed(self) -> None:
         """Look at the first step of a turn that began at the anchor."""
@@ -130,10 +156,12 @@ class Drift:
             return False
         left = self._departures[uncounted[0]]
         self._departures[uncounted[0]] = replace(left, reports=tuple(reports.values()))
-        verdict = self._judge.see(left.arenas[0], left.steps, reports)
+        verdict = self._judge.see(left.arenas[0], left.steps, reports, tries=self.grows(plan))
         speaks = reporter == min(reports)
-        if verdict is None or self.discards or not self._settings.sentinel:
+        if self.discards or not self._settings.sentinel:
             return False
+        if verdict is None:
+            return self._kept(left.arenas[0], plan)
         if self._settings.guard == "off":
             if speaks and not self._warned:
                 log.warning("%s: %s; nothing is done about it, as HOCKET_GUARD=off", plan.label, verdict.why)
@@ -188,6 +216,7 @@ class Drift:
     def saved(self) -> SavedDrift:
         return SavedDrift(
             most=self.most,
+            grown=self.grown,
             discards=self.discards,
             warned=self._warned,
             pace=self._pace,
@@ -199,7 +228,8 @@ class Drift:
         )
 
     def restore(self, saved: SavedDrift) -> None:
-        self.most, self.discards, self._warned = saved.most, saved.discards, saved.warned
+        self.most, self.grown = saved.most, saved.grown
+        self.discards, self._warned = saved.discards, saved.warned
         self._pace = saved.pace
         self._judge.restore(saved.judge)
         self._losses.values, self._rates = list(saved.losses), dict(saved.rates)
@@ -207,9 +237,17 @@ class Drift:
         self._departures = list(saved.departures)
 
     def _retreat(self, verdict: Verdict, plan: Plan) -> None:
-        self.discards = verdict.diverges
+        self.discards, self.grown = verdict.diverges, None
         most = verdict.share * every(self._updates.schedule)
         self.most = max((every(each) for each in plan.safer if every(each) <= most), default=1)
+
+    def _kept(self, fragment: int, plan: Plan) -> bool:
+        """Let ranks make more steps alone after an exchange that stands, if they are to; return whether they do."""
+        if self.grown is None or not self.grows(plan) or not self._judge.keeps(fragment):
+            return False
+        self.grown = min(each for each in map(every, (plan.schedule, *plan.safer)) if each > self.grown)
+        log.info("%s: ranks exchange after %d steps from now on", plan.label, self.grown)
+        return True
 
     def _words(self, verdict: Verdict) -> str:
         now = every(self._updates.schedule)

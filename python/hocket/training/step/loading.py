@@ -33,8 +33,9 @@ class Loading:
         self.gates: Gates | None = None
         self.process = os.getpid()
 
-    def load(self) -> None:
-        """Load buckets, programs and hooks of the epoch in force."""
+    def load(self, *, moves: bool = True) -> None:
+        """Load buckets, programs and hooks of the epoch in force. `moves`: gradients that are there move into the buckets; if not,
+        they do with the next backward."""
         step, rank = self._step, self._step.job.rank
         old, before = step.buckets, step.launches
         step.owners.release()
@@ -51,7 +52,7 @@ class Loading:
             if each.compiled.number is None:
                 step.place.libraries.learn(each.program, each.compiled.program)
         step.source.loaded(plan, placed, step.launches, first=not old)
-        self.count_gradients()
+        self.count_gradients(moves=moves)
         step.owners.take(placed)
         for bucket in placed if old else ():
             step.owners.reduced(bucket)
@@ -119,8 +120,10 @@ class Loading:
         *,
         after: _native.Readiness | None = None,
         saved: tuple[SavedTurns, Sequence[int]] | None = None,
+        moves: bool = True,
     ) -> None:
-        """Count gradients by the loaded launches. `after`: turns that go on over the same memory; `saved`: others that go on."""
+        """Count gradients by the loaded launches. `after`: turns that go on over the same memory; `saved`: others that go on;
+        `moves`: see `load`."""
         step, updates = self._step, self._step.updates
         arena_of = updates.arena_of
         readiness = _native.Readiness(
@@ -136,7 +139,7 @@ class Loading:
             made=None if step.framework.device is None else updates.made,
         )
         step.commit.counts(readiness)
-        updates.count(readiness, moves=after is None)
+        updates.count(readiness, moves=moves and after is None)
         if step.commit.calls_libraries:
             step.sent()
         step.accumulation.decide()

@@ -162,13 +162,15 @@ class ReducingSession(Step):
     def go_on_in(self, place: Place, companion: Companion) -> None:
         """Go on at another place in the job, among ranks that have met anew; no turn is open or in flight."""
         together, self.companion = self.agreement.together, companion
+        # Owners look at the gradients of the last step.
+        moves = bool(self.owners)
         self.updates.close()
         self.updates.clear()
         self._take(place)
         # Loading may fail, and this be called again.
         self.agreement.together = together
         self.commit.begin(self)
-        self.loading.load()
+        self.loading.load(moves=moves)
         self.agreement.together = together.among(
             self.framework, self.job, self.source, begins=self.iteration + 1
         )

@@ -130,13 +130,15 @@ class Updates:
         self.arena_of = {launch.number: at for at, bucket in enumerate(placed) for launch in bucket.launches}
 
     def begin(self, schedule: Schedule, *, anew: bool) -> None:
-        """Begin the turns of a schedule. `anew`: there were others, and means that were given last lie in the first slots now."""
+        """Begin the turns of a schedule. `anew`: there were others, and means that were given last lie in the first slots now.
+        Ranks that trained ahead of an anchor were given none, and their gradients lie elsewhere."""
         if anew:
             self.close()
+        given = anew and self.own is None
         self._anchor(schedule)
         self.schedule, self._flushed = schedule, False
         self.unmade = Unmade()
-        self.shown = dict.fromkeys(range(len(self.buckets)), 0) if anew else {}
+        self.shown = dict.fromkeys(range(len(self.buckets)), 0) if given else {}
 
     def _anchor(self, schedule: Schedule) -> None:
         """Begin or end steps of an anchor."""
