@@ -29,8 +29,8 @@ OWN = frozenset(
         "threads",
     }
     | {"store", "store_served", "cache", "cache_bytes", "trace", "emulated_links"}
-    # Reports of a rank on how it gets on, and where rank 0 passes them on.
-    | {"live_interval_s", "metrics", "metrics_token"}
+    # Reports of a rank on how it gets on, where rank 0 passes them on, and when one process warns of others by them.
+    | {"live_interval_s", "metrics", "metrics_token", "late_s"}
     # A rank that ends earlier is named when that happens.
     | {"steps_max"}
     # Settings of which only rank 0's value counts.
