@@ -101,8 +101,12 @@ def call_broadcast() -> None:
     dist.broadcast(torch.ones(5), 0)
 
 
+def call_of_other_shape() -> None:
+    dist.all_reduce(torch.ones(7))
+
+
 CALLS: dict[str, tuple[Callable[[], None], ...]] = {
-    "other shape": (lambda: dist.all_reduce(torch.ones(7)), call_broadcast),
+    "other shape": (call_of_other_shape, call_broadcast),
     "other op": (call_broadcast, call_broadcast),
     "other order": (call_broadcast, call_all_reduce),
 }
