@@ -19,7 +19,7 @@ MODELS = ("lenet5", "resnet50")
 def command(*, rows: tuple[str, ...], output: Path | None, as_json: bool) -> None:
     """How near simulations of switches that sum come to the testbed's switches, which sum the pushes of a captured trace.
 
-    Seven workers and a parameter server train on two racks of four hosts of 100 Mbit/s; needs root. A minute for lenet5.
+    Seven workers and a parameter server train on two racks of four hosts of 40 Mbit/s; needs root. Three minutes for lenet5.
 
     Example: python -m benches summed --row lenet5
     """

@@ -17,8 +17,8 @@ from hocket.tools.replay.predicted import predicted
 from hocket.tools.replay.run import replay_traffic, traffic_of
 from hocket.tools.simulation.aggregation import Switch
 
-BIT_PER_S, TRUNK_BIT_PER_S = 100e6, 50e6
-"""Rates of hosts and of each rack's trunk: eight hosts' frames are no work for two cores."""
+BIT_PER_S, TRUNK_BIT_PER_S = 40e6, 20e6
+"""Rates of hosts and of each rack's trunk: eight processes handle each frame by itself, on two cores."""
 RACK = 4
 ITERATIONS = 12
 REPEAT = 3
