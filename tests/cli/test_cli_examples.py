@@ -32,6 +32,7 @@ PARSED = (
     "hocket join",
     "hocket leave",
     "hocket probe",
+    "hocket simulate all-reduce",
     "hocket testbed",
     "hocket top",
     "hocket trace replay",

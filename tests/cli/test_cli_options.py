@@ -13,6 +13,7 @@ from hocket.cli.shared import values
 from tests.cli.commands import leaves
 
 OTHERS = {
+    ("hocket simulate all-reduce", "--algorithm"),
     ("hocket simulate plan", "--bandwidth"),
     ("hocket simulate sweep", "--world"),
     ("hocket simulate trace", "--world"),

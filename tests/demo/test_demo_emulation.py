@@ -13,7 +13,7 @@ from hocket.tools.testbed import example_cluster
 class _Refused:
     """A testbed where the kernel says no."""
 
-    def __init__(self, _cluster: object) -> None:
+    def __init__(self, _cluster: object, **_options: object) -> None:
         pass
 
     def __enter__(self) -> None:

@@ -54,6 +54,7 @@ hocket order --topology F
 hocket order --matrix good.csv --hosts F
 hocket order --cluster good.toml --plan F
 hocket order --cluster good.toml --plan good.json --profile F
+hocket simulate all-reduce F
 hocket simulate plan --cluster F good.json
 hocket simulate plan --cluster good.toml F.json
 hocket simulate trace --cluster good.toml F.et

@@ -78,6 +78,11 @@ class Ahead:
         """Tell all ranks why this one gives up."""
         self._abort(reason, error)
 
+    def close(self) -> None:
+        """Be there no more, once the engine is closed: cycles may keep what was made for this place until Python's next full
+        collection, and an engine has memory as large as the model."""
+        del self.engine
+
 
 Furnish = Callable[[Ahead], Any]
 """Signature of what prepares training at a place, alike on all ranks; it returns None where that is not possible."""
@@ -94,6 +99,7 @@ class Prepared:
         """Give them up."""
         self.place.engine.close()
         self.place.job.close()
+        self.place.close()
 
 
 class Passage:
@@ -115,7 +121,9 @@ class Passage:
         self._settings, self._abort, self.furnish = settings, abort, furnish
         self.generation = 0
         self.training: Any = None
-        self._former: list[_native.Engine | Job] = []
+        self._place: Ahead | None = None
+        """Where this process is now, if that was prepared."""
+        self._former: list[_native.Engine | Job | Ahead] = []
         """What ends with the generation before."""
 
     @property
@@ -132,17 +140,18 @@ class Passage:
     def to(self, membership: Membership, order: Regroup) -> Ahead | Job:
         """Go where the members of the next generation meet, with what was prepared there, or to their job alone. RendezvousError:
         some do not come."""
-        self.generation, self.training = order.generation, None
+        self.generation, self.training, self._place = order.generation, None, None
         prepared = membership.preparing.take(order)
         if isinstance(prepared, Prepared):
-            self.training = prepared.training
+            self.training, self._place = prepared.training, prepared.place
             return prepared.place
         return _job_of(self._settings, membership.number, order.members, order.store)
 
     def leaves(self, engine: _native.Engine | None, job: Job) -> None:
         """Note what is no longer used: nobody waits for its end, which `end` brings."""
         self.end()
-        self._former = [job] if engine is None else [engine, job]
+        places = [] if self._place is None else [self._place]
+        self._former = [*([] if engine is None else [engine]), job, *places]
         if job.reports is not None:
             job.reports.end_dumps()
 
