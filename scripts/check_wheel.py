@@ -113,7 +113,7 @@ def ran(words: list[str], cwd: Path, code: int = 0) -> str:
 
 
 def without_torch(environment: Environment, package: Path) -> None:
-    """What works, and what is said, where there is no PyTorch: to install it from this file, as no index has Hocket."""
+    """Check what works without PyTorch, and what is said: to install it from this file, as no index has Hocket."""
     environment.call("hocket", "verify", "two_level")
     told = environment.call("python", "-c", "import hocket.torch", code=1)
     found = json.loads(environment.call("hocket", "doctor", "--json"))["findings"]

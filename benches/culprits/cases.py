@@ -19,7 +19,7 @@ WARNED_PATIENCE_S = 120.0
 """Time-out of jobs that are to be warned of before it."""
 ENDING = ("hocket run", "elastic", "torchrun")
 AT_ONCE = ("hocket run", "torchrun")
-"""Of cases that elastic jobs have not: they have no process groups, and begin with the same model."""
+"""Systems of cases that elastic jobs have not: these have no process groups, and begin with the same model."""
 SYSTEMS = (*ENDING, WARNING)
 
 

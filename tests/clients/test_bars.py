@@ -41,7 +41,7 @@ class Seen:
         self.reads, self.text, self.at_s = own, "", {}
 
     def read(self):
-        """What has come; nothing at the end."""
+        """Text that has come; nothing at the end."""
         try:
             data = os.read(self.reads, 1 << 16)
         except OSError:

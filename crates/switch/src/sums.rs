@@ -26,6 +26,8 @@ pub struct Sums {
     slots: usize,
     /// By port.
     racks: Vec<usize>,
+    /// By rack: its ports, a bit each.
+    members: Vec<u64>,
     pools: Vec<Pool>,
 }
 
@@ -49,7 +51,9 @@ impl Sums {
     /// `racks`: by port; each switch has so many slots.
     pub fn new(slots: usize, racks: &[usize]) -> Self {
         let count = racks.iter().max().map_or(0, |last| last + 1);
-        Self { slots, racks: racks.to_vec(), pools: (0..count).map(|_| Pool::default()).collect() }
+        let mut members = vec![0; count];
+        racks.iter().enumerate().for_each(|(port, &rack)| members[rack] |= 1 << port);
+        Self { slots, racks: racks.to_vec(), members, pools: (0..count).map(|_| Pool::default()).collect() }
     }
 
     pub fn rack(&self, port: usize) -> usize {
@@ -60,7 +64,7 @@ impl Sums {
     /// slot is free, or its size is not that of the others'.
     pub fn take(&mut self, rack: usize, port: Option<usize>, piece: &Piece) -> Option<Vec<Passed>> {
         let home = self.racks[piece.server];
-        let members = self.members(rack);
+        let members = self.members[rack];
         let whole = if rack == home { piece.workers } else { piece.workers & members };
         let pool = &mut self.pools[rack];
         let (key, slot_number) = ((piece.run, piece.number), piece.number % self.slots as u32);
@@ -105,12 +109,6 @@ impl Sums {
         let ports = (0..self.racks.len()).filter(|&port| own >> port & 1 == 1);
         found.extend(ports.map(|port| Passed::Free { port, piece: news.clone() }));
         Some(found)
-    }
-
-    /// Ports of a rack, a bit each.
-    fn members(&self, rack: usize) -> u64 {
-        let own = self.racks.iter().enumerate().filter(|(_, each)| **each == rack);
-        own.fold(0, |mask, (port, _)| mask | 1 << port)
     }
 }
 

@@ -17,13 +17,13 @@ from hocket.artefacts.files import read as read_file
 from hocket.artefacts.trace import Kind, Trace, kind_name
 from hocket.cli.shared.options import cluster_option, json_option
 from hocket.cli.shared.output import publish
-from hocket.cli.simulations.options import aggregate_option
+from hocket.cli.simulations.aggregate import aggregate_option
 from hocket.errors import UsageError
 from hocket.tools.formats import catalogue
-from hocket.tools.simulation.aggregation import Switch
 
 if TYPE_CHECKING:
     from hocket.tools.analysis.analyse import Analysis
+    from hocket.tools.simulation.aggregation import Switch
 
 
 class KindTotal(Struct, frozen=True, kw_only=True):

@@ -1,9 +1,9 @@
-"""What PyTorch has had only since 2.5 or 2.6, or elsewhere before, for those that come with an older one."""
+"""Parts of PyTorch that an older one, from 2.4 on, has elsewhere or lacks."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -23,7 +23,7 @@ else:
         from torch.distributed._composable.fsdp import FSDPModule
         from torch.distributed._tensor import DTensor
 
-__all__ = ["DTensor", "FSDPModule", "GroupName", "accelerator", "total_norm"]
+__all__ = ["DTensor", "FSDPModule", "GroupName", "accelerator", "reconfigures", "total_norm"]
 
 
 def accelerator() -> torch.device | None:
@@ -31,6 +31,11 @@ def accelerator() -> torch.device | None:
     if hasattr(torch, "accelerator"):
         return torch.accelerator.current_accelerator(check_available=True)
     return torch.device("cuda") if torch.cuda.is_available() else None
+
+
+def reconfigures(opts: Any) -> bool:
+    """Return whether a group's options ask for members that change, which those of older ones cannot."""
+    return getattr(opts, "enable_reconfigure", False)
 
 
 def total_norm(tensors: Sequence[torch.Tensor], norm_type: float) -> torch.Tensor:

@@ -79,9 +79,14 @@ class Ahead:
         self._abort(reason, error)
 
     def close(self) -> None:
-        """Be there no more, once the engine is closed: cycles may keep what was made for this place until Python's next full
-        collection, and an engine has memory as large as the model."""
+        """Leave in order, and forget the engine: cycles may keep what was made for this place until Python's next full collection,
+        and an engine has memory as large as the model."""
+        engine = self.engine
         del self.engine
+        try:
+            engine.close()
+        finally:
+            self.job.close()
 
 
 Furnish = Callable[[Ahead], Any]
@@ -97,8 +102,6 @@ class Prepared:
 
     def close(self) -> None:
         """Give them up."""
-        self.place.engine.close()
-        self.place.job.close()
         self.place.close()
 
 
@@ -124,7 +127,7 @@ class Passage:
         self._place: Ahead | None = None
         """Where this process is now, if that was prepared."""
         self._former: list[_native.Engine | Job | Ahead] = []
-        """What ends with the generation before."""
+        """Connections and jobs that end with the generation before."""
 
     @property
     def trace(self) -> Path | None:
@@ -150,8 +153,10 @@ class Passage:
     def leaves(self, engine: _native.Engine | None, job: Job) -> None:
         """Note what is no longer used: nobody waits for its end, which `end` brings."""
         self.end()
-        places = [] if self._place is None else [self._place]
-        self._former = [*([] if engine is None else [engine]), job, *places]
+        if self._place is not None:
+            self._former = [self._place]
+        else:
+            self._former = [job] if engine is None else [engine, job]
         if job.reports is not None:
             job.reports.end_dumps()
 

@@ -10,9 +10,8 @@ from typing import Any, TypeVar, cast
 import click
 
 from hocket.cli.shared.options import seed_option
-from hocket.cli.shared.values import RATES, One, Real, count
+from hocket.cli.shared.values import RATES, One, Real
 from hocket.errors import UsageError
-from hocket.tools.simulation.aggregation import Switch
 from hocket.tools.simulation.conditions import Conditions, LinkChange
 from hocket.tools.simulation.fidelity import Fidelity
 
@@ -36,14 +35,6 @@ def failure(text: str) -> LinkChange:
     return LinkChange(link=link, at_s=float(at_s))
 
 
-def switch(text: str) -> Switch:
-    """Return the switch of `512:1024`, or of `512:1024:0.01`, which loses a hundredth of the pieces. ValueError for others."""
-    slots, slot_bytes, *loss = text.split(":")
-    if len(loss) > 1:
-        raise ValueError
-    return Switch(slots=count(slots), slot_bytes=count(slot_bytes), loss=float(loss[0]) if loss else 0.0)
-
-
 STRAGGLER = One("straggler", "RANK:FACTOR such as 3:2.5", straggler)
 LATE = One("late rank", "RANK:SECONDS such as 3:0.2", straggler)
 FAILURE = One("failure", "LINK@SECONDS such as `node0 out@0.05`", failure)
@@ -56,16 +47,6 @@ bandwidths_option = click.option(
     metavar="RATE,...",
     help="Rates of every host's link, such as 100Mbit,10Gbit.  [default: the cluster's]",
 )
-
-
-def aggregate_option(text: str) -> Callable[[Command], Command]:
-    """Return `--aggregate`: switches that sum."""
-    return click.option(
-        "--aggregate",
-        type=One("switch", "SLOTS:BYTES such as 512:1024", switch),
-        metavar="SLOTS:BYTES",
-        help=text,
-    )
 
 
 def conditions_options(command: Command) -> Command:

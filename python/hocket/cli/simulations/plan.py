@@ -21,8 +21,9 @@ from hocket.cli.shared.options import (
 )
 from hocket.cli.shared.output import publish
 from hocket.cli.shared.values import RATE
+from hocket.cli.simulations.aggregate import aggregate_option
 from hocket.cli.simulations.networks import network_option, place, place_option
-from hocket.cli.simulations.options import aggregate_option, check_ideal, conditions_options
+from hocket.cli.simulations.options import check_ideal, conditions_options
 from hocket.errors import UsageError
 from hocket.planning.buckets import sizes_of
 from hocket.planning.search import neutral_profile

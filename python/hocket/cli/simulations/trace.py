@@ -12,8 +12,9 @@ from rich.table import Table
 from hocket.cli.shared.options import json_option, worlds_option
 from hocket.cli.shared.output import publish, rate_text
 from hocket.cli.shared.values import Real
+from hocket.cli.simulations.aggregate import aggregate_option
 from hocket.cli.simulations.networks import network_option, place, place_option
-from hocket.cli.simulations.options import aggregate_option, bandwidths_option, conditions_options
+from hocket.cli.simulations.options import bandwidths_option, conditions_options
 from hocket.tools.replay.predicted import predicted
 from hocket.tools.replay.run import Replayed
 from hocket.tools.simulation.aggregation import Switch

@@ -102,7 +102,7 @@ class _Summing:
     """New message whose arrival is that of a recorded push; and below, whose departure is."""
     leaves: dict[int, int] = field(default_factory=dict)
     pieces: list[Piece] = field(default_factory=list)
-    """Of the whole job."""
+    """Pieces of the whole job."""
 
     def add(self, group: list[int]) -> None:
         """Add the pieces of one key's pushes."""

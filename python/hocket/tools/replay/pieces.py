@@ -153,13 +153,8 @@ class Pieces:
         if number in self._came:
             raise PeerError(f"the switch has sent the sum of piece {number} twice")
         values = np.frombuffer(frame, "<f4", count // ITEM_BYTES, HEAD.size)
-        workers = list(piece.sends)
-        whole = sum(1 << self._ports[worker] for worker in workers)
-        if (
-            ports != whole
-            or count < piece.bytes
-            or not (values == sum(_value(each) for each in workers)).all()
-        ):
+        whole = sum(map(_value, piece.sends))
+        if ports != self._mask(piece) or count < piece.bytes or not (values == whole).all():
             raise PeerError(f"the switch's sum of piece {number} is not that of all workers")
         self._came.add(number)
         yield piece.total
@@ -174,6 +169,10 @@ class Pieces:
         self._patience_s[number] *= 2
         self._put(number, first=True)
 
+    def _mask(self, piece: Piece) -> int:
+        """Return the ports of all workers of a piece, a bit each."""
+        return sum(1 << self._ports[worker] for worker in piece.sends)
+
     def _put(self, number: int, *, first: bool = False) -> None:
         """Queue a piece; one that is sent again keeps its place among those of which nothing is heard."""
         piece = self._pieces[number]
@@ -187,7 +186,7 @@ class Pieces:
             self._run,
             number,
             size,
-            sum(1 << self._ports[worker] for worker in piece.sends),
+            self._mask(piece),
             1 << own,
         )
         if size not in self._values:

@@ -25,6 +25,7 @@ from hocket.torch.backend.errors import as_torch
 from hocket.torch.backend.handles import Door, Handle, members_of
 from hocket.torch.backend.node import Node
 from hocket.torch.backend.tasks import DONE
+from hocket.torch.older import reconfigures
 from hocket.torch.uncompiled import uncompiled_methods
 
 FIXED = (
@@ -61,7 +62,7 @@ class Configured(Abilities):
         self._timeout_s = opts.timeout.total_seconds()
         self._rank: int = opts.group_rank
         self._size: int = opts.group_size
-        self._door = Door(Settings.from_environment()) if getattr(opts, "enable_reconfigure", False) else None
+        self._door = Door(Settings.from_environment()) if reconfigures(opts) else None
         self._present: Communicator | None = None
         self._absence = "reconfigure() has not been called"
         self._abort_hooks: dict[int, Callable[[], None]] = {}

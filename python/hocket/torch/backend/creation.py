@@ -19,7 +19,7 @@ from hocket.torch.backend.configured import errors_as_torch, open_groups
 from hocket.torch.backend.group import Group
 from hocket.torch.backend.mixed import Mixed
 from hocket.torch.backend.node import Node, host_of
-from hocket.torch.older import GroupName
+from hocket.torch.older import GroupName, reconfigures
 
 NAME = "hocket"
 KNOWN = ("cpu", "cuda", "xpu", "mps", "mtia", "hpu")
@@ -50,14 +50,14 @@ def create(opts: Any, backend_options: object) -> Group:
     backends = _backends_of_call()
     mixed = len(set(backends.values())) > 1
     with errors_as_torch():
-        if mixed and getattr(opts, "enable_reconfigure", False):
+        if mixed and reconfigures(opts):
             raise UsageError(
                 "a group whose members change has one backend for all devices\n"
                 'hint: init_process_group("hocket", enable_reconfigure=True) takes tensors of devices, too'
             )
         kinds = [kind for kind, name in backends.items() if _is_ours(name)]
         group = Mixed(opts, kinds, spans_world=not ranks) if mixed else Group(opts, spans_world=not ranks)
-        if not getattr(opts, "enable_reconfigure", False):
+        if not reconfigures(opts):
             node, ranks = _job_of(opts, ranks)
             opts.store.set_timeout(opts.timeout)
             group.join(node, ranks, opts.store)

@@ -110,7 +110,7 @@ def promise_asked(promise: Promise | str | None, settings: Settings) -> Promise 
 
 
 class _Wanted(NamedTuple):
-    """What script and settings ask for: see `Given`."""
+    """Wishes of script and settings: see `Given`."""
 
     plan: Plan | None
     scopes: list[Scope]
