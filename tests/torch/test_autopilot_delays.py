@@ -39,7 +39,8 @@ def test_late_gradients_are_adopted_and_kept(driven):
 
 @pytest.mark.timing
 def test_steps_alone_are_adopted_and_kept(emulated):
-    """A job would exchange gradients in each step, although it may leave that to every 20th and its network asks for it."""
-    _, changes = drive(emulated, "local,local=20")
+    """A job would exchange gradients in each step, although it may leave that to every tenth and its network asks for it; or its
+    first steps alone, which are few, would speak against the plan that has more."""
+    _, changes = drive(emulated, "local,local=10")
     for what in ("adopted", "kept"):
         assert any(each.what == what and "alone for" in each.label for each in changes), changes
