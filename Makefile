@@ -43,9 +43,14 @@ setup: base $(STAMPS)/docs $(STAMPS)/clients ## make .venv with hocket in it, an
 
 switch: $(SWITCH) ## the program that gives links of a testbed latency, jitter and loss
 
-base: $(STAMPS)/system $(STAMPS)/development $(STAMPS)/extension $(SWITCH)
+# Packages are fetched while Rust compiles.
+base:
+	$(MAKE) --no-print-directory -j3 $(STAMPS)/system $(STAMPS)/development $(STAMPS)/compiled
+	$(MAKE) --no-print-directory $(STAMPS)/extension $(SWITCH)
 
-demo: $(STAMPS)/testbed $(STAMPS)/extension $(SWITCH) ## train on an emulated cluster with DDP and with Hocket, and compare
+demo: ## train on an emulated cluster with DDP and with Hocket, and compare
+	$(MAKE) --no-print-directory -j3 $(STAMPS)/testbed $(STAMPS)/demo $(STAMPS)/compiled
+	$(MAKE) --no-print-directory $(STAMPS)/extension $(SWITCH)
 	$(BIN)/hocket demo
 
 test: setup ## checks, Rust, and Python but for the suites below; a quarter of an hour
@@ -191,9 +196,13 @@ $(STAMPS)/system: scripts/system-packages $(STAMPS)/venv
 	scripts/system-packages
 	@touch $@
 
+$(STAMPS)/maturin: constraints.txt $(STAMPS)/venv
+	$(PIP) install -q $(CONSTRAINTS) maturin
+	@touch $@
+
 # What runs the demo comes first, as PyTorch alone is several GB.
-$(STAMPS)/demo: pyproject.toml constraints.txt $(STAMPS)/venv
-	@echo "== PyTorch and what builds the extension (a few minutes on a fresh machine)"
+$(STAMPS)/demo: pyproject.toml constraints.txt $(STAMPS)/maturin
+	@echo "== PyTorch, and what the demo needs (a few minutes on a fresh machine)"
 	$(BIN)/python scripts/requirements.py demo | xargs -d '\n' $(PIP) install --progress-bar on $(CONSTRAINTS)
 	@touch $@
 
@@ -202,7 +211,7 @@ $(STAMPS)/development: $(STAMPS)/demo
 	$(BIN)/python scripts/requirements.py development | xargs -d '\n' $(PIP) install -q $(CONSTRAINTS)
 	@touch $@
 
-$(STAMPS)/docs: $(STAMPS)/demo
+$(STAMPS)/docs: $(STAMPS)/development
 	@echo "== MkDocs"
 	$(BIN)/python scripts/requirements.py docs | xargs -d '\n' $(PIP) install -q $(CONSTRAINTS)
 	@touch $@
@@ -235,8 +244,12 @@ $(ENVIRONMENTS:%=$(STAMPS)/%): $(STAMPS)/%: $$(or $$(constraints-$$*),tests/$$*/
 	$(VENV)/$*/bin/python -m pip --disable-pip-version-check install -q $(if $(builds-$*),--no-build-isolation) $(if $(alone-$*),,$(CONSTRAINTS)) -c $< $(packages-$*)
 	@touch $@
 
-$(STAMPS)/extension: $(RUST) pyproject.toml scripts/native_stub.py $(STAMPS)/demo
+$(STAMPS)/compiled: $(RUST) pyproject.toml $(STAMPS)/maturin
 	@echo "== native extension, release mode"
+	VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/maturin build --profile wheel --skip-auditwheel --out target/development
+	@touch $@
+
+$(STAMPS)/extension: scripts/native_stub.py $(STAMPS)/compiled $(STAMPS)/demo
 	VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/maturin develop --profile wheel
 	$(BIN)/python scripts/native_stub.py
 	@touch $@
