@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
+from typing import Any
 
 WARNED = re.compile(r"^rank (\d+) on \S+ is late: ", re.MULTILINE)
 FAILED = re.compile(r"^hocket: rank (\d+) on \S+ failed: ", re.MULTILINE)
@@ -32,6 +34,21 @@ def warned(said: str) -> tuple[int, ...]:
     (1,)
     """
     return tuple(sorted({int(rank) for rank in WARNED.findall(said)}))
+
+
+def looked(said: str) -> tuple[int, ...]:
+    """Ranks that looks at a job blame, from the output of `hocket top --json`.
+
+    >>> looked('{"blame": null}\\n{"blame": {"rank": 1, "how": "late"}}\\nhocket: the job has ended')
+    (1,)
+    """
+    blames = [look["blame"] for look in whole_looks(said)]
+    return tuple(sorted({each["rank"] for each in blames if each is not None}))
+
+
+def whole_looks(said: str) -> list[dict[str, Any]]:
+    """Return the objects of `hocket top --json` that have been written to their ends."""
+    return [json.loads(line) for line in said.splitlines(keepends=True) if line[:1] == "{" and line[-1] == "\n"]
 
 
 def left_out(said: str) -> tuple[int, ...]:

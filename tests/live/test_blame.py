@@ -63,6 +63,14 @@ def test_where_nobody_reports_nobody_is_blamed():
     assert blame(ranks(**{f"_{rank}": {"age_s": 30.0} for rank in range(4)}), {}) is None
 
 
+def test_the_launchers_verdict_counts_more_than_who_was_lost_first():
+    """Broken: of a job that has ended, a rank would be blamed that ended because of another one."""
+    gone = {0: Gone(message="rank 0 gave up", fault=0)}
+    ended = Gone(message="rank 2 on a failed: SIGKILL (exit code 137)", fault=2)
+    found = blame(ranks(_1={"age_s": 30.0}), gone, ended)
+    assert (found.rank, found.how, found.why) == (2, "failed", ended.message)
+
+
 LONG = {"doing_s": 8.0}
 
 

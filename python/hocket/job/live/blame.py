@@ -1,7 +1,7 @@
 """Rank for which the others wait, by what all ranks have reported. Pure.
 
-In synchronous training all ranks take steps of the same length: what tells them apart is who waits. In order: a rank that is lost,
-which ends a job unless it is elastic; one that reports nothing any more; one that has not come to a step for which others have
+In synchronous training all ranks take steps of the same length: what tells them apart is who waits. In order: a rank that has ended
+the job, as its launcher says; one that is lost, which ends a job unless it is elastic; one that reports nothing any more; one that has not come to a step for which others have
 waited long; one that, step for step, lets others wait. What a rank does while others wait for it is the reason.
 """
 
@@ -24,15 +24,20 @@ UNEVEN = 0.2
 
 
 class Blame(Struct, frozen=True, kw_only=True):
-    """Rank for which others wait. `how`: `lost`, `silent`, `late` (now), or `slow` (in each step). `why`: for people."""
+    """Rank for which others wait. `how`: `failed` (the job has ended), `lost`, `silent`, `late` (now), or `slow` (in each step).
+    `why`: for people."""
 
     rank: int
     how: str
     why: str
 
 
-def blame(reports: Mapping[int, tuple[float, Status]], gone: Mapping[int, Gone]) -> Blame | None:
-    """Return the rank at fault, or None. `reports`: last status of each rank, with its age in seconds."""
+def blame(
+    reports: Mapping[int, tuple[float, Status]], gone: Mapping[int, Gone], ended: Gone | None = None
+) -> Blame | None:
+    """Return the rank at fault, or None. `reports`: last status of each rank, with its age in seconds. `ended`: end of the job."""
+    if ended is not None and ended.fault is not None:
+        return Blame(rank=ended.fault, how="failed", why=ended.message)
     here = {rank: each for rank, each in reports.items() if rank not in gone}
     lost = _lost(gone)
     if lost is not None and not any(status.elastic for _, status in here.values()):
