@@ -105,7 +105,14 @@ def launch(
             host, port = addresses.split(store, variable="store") if store else (addresses.LOOPBACK, 0)
             listeners = listening.under(host, interface=settings.interface, one_host=False)
             services.store = stack.enter_context(
-                Server(listeners, port, bytes.fromhex(secret), services.ledger, ports=settings.port_range)
+                Server(
+                    listeners,
+                    port,
+                    bytes.fromhex(secret),
+                    services.ledger,
+                    ports=settings.port_range,
+                    elsewhere="give another ADDRESS:PORT of this machine by --store, or none: a free port is found",
+                )
             )
             store = addresses.join(host, services.store.port)
             if members_min is not None:
