@@ -31,7 +31,7 @@ def command(
 
     Under `hocket run`, the launcher's last words count; in an elastic job, whom the others go on without; under torchrun, each
     survivor's last line and its error's `rank`; for `warning`, what the launcher says while the job runs; for `hocket top`, what
-    `hocket top --json` names from the start until the job ends, or until it names the right rank. Half a minute for each
+    `hocket top --json` names until the job ends, or, where others only wait, until it names the right rank. Half a minute for each
     job; cables are cut where network namespaces are allowed.
 
     Example: python -m benches culprits --row loop --system torchrun

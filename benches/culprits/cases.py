@@ -16,7 +16,7 @@ START_S = 120.0
 WARNING = "warning"
 """Words of the launcher, while the job runs, about a rank for which the others wait."""
 TOP = "hocket top"
-"""Words of `hocket top --json` beside the job, until the first about the culprit or until the job ends."""
+"""Words of `hocket top --json` beside the job, until its end; where others only wait, until the first about the culprit."""
 WARNED_PATIENCE_S = 120.0
 """Time-out of jobs that are to be warned of before it, or looked at."""
 ENDING = ("hocket run", "elastic", "torchrun")

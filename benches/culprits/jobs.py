@@ -153,7 +153,7 @@ class _Job:
 
     def _over_s(self) -> float | None:
         """Time of the end of the job, or time at which the survivors of an elastic job continued; None before."""
-        if self._system in (WARNING, TOP):
+        if self._system in (WARNING, TOP) and self._case.waits:
             # Of several ranks that are blamed in turn, each counts until the culprit is, or the job has ended.
             over = CULPRIT in BLAMED[self._system](self._started.said()) or self._is_over()
         elif self._system == "torchrun":

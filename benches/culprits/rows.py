@@ -19,7 +19,7 @@ ENDS = {
     "elastic": "until the others have made a step without it",
     "torchrun": "until the others have ended",
     WARNING: "until the launcher warns of it",
-    TOP: "until it is named",
+    TOP: "until it is named, where the job ends in its last word",
 }
 
 

@@ -114,6 +114,17 @@ def test_a_lost_rank_is_blamed_unless_the_job_goes_on():
     assert blame(ranks(), {3: Gone(message="rank 3 has left", fault=None)}) is None
 
 
+def test_of_ranks_that_accuse_one_another_the_most_accused_is_blamed():
+    """Broken: where a rank calls something else than all others, one of these would be blamed, as it says so first."""
+    said = {1: 0, 0: 1, 2: 1, 3: 1}
+    gone = {by: Gone(message=f"rank {by} gave up: rank {of} calls another", fault=of) for by, of in said.items()}
+    found = blame({}, gone)
+    assert (found.rank, found.how, found.why) == (1, "lost", "rank 0 gave up: rank 1 calls another")
+    # Before the others have said so, nobody knows.
+    assert blame(ranks(), {1: gone[1]}) is None
+    assert blame(ranks(), {0: gone[0], 2: gone[2]}).rank == 1
+
+
 def view(count):
     """A job of so many ranks that send to their neighbours; rank 7 lets others wait."""
     seen = {}

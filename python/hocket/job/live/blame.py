@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from hocket.job.live.status import Status
 from hocket.job.store.live import Gone
+from hocket.job.store.verdict import Report, verdict
 
 SILENT_INTERVALS, SILENT_S = 3, 1.0
 """A rank is silent after so many intervals and so many seconds without a report: its thread may be late on a busy machine."""
@@ -39,17 +40,27 @@ def blame(
     if ended is not None and ended.fault is not None:
         return Blame(rank=ended.fault, how="failed", why=ended.message)
     here = {rank: each for rank, each in reports.items() if rank not in gone}
-    lost = _lost(gone)
+    lost = _lost(here, gone)
     if lost is not None and not any(status.elastic for _, status in here.values()):
         return lost
     return _silent(here) or _late(here) or _slow(here) or lost
 
 
-def _lost(gone: Mapping[int, Gone]) -> Blame | None:
-    for each in gone.values():
-        if each.fault is not None:
-            return Blame(rank=each.fault, how="lost", why=each.message.partition("\n")[0])
-    return None
+def _lost(here: Collection[int], gone: Mapping[int, Gone]) -> Blame | None:
+    reports = {
+        rank: Report(reason=each.message, cause=None if each.fault == rank else each.fault)
+        for rank, each in gone.items()
+        if each.fault is not None
+    }
+    found = verdict({}, reports)
+    if found is None:
+        return None
+    # A rank that calls something else accuses another one, too: what the others say is known in a moment.
+    if found.rank in here and len(found.accusers) == 1 and len(here) > 1:
+        return None
+    own = gone.get(found.rank)
+    by = found.rank if own is not None and own.fault == found.rank else found.accusers[0]
+    return Blame(rank=found.rank, how="lost", why=gone[by].message.partition("\n")[0])
 
 
 def _silent(here: Mapping[int, tuple[float, Status]]) -> Blame | None:
