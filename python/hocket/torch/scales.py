@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
-from weakref import ref
+from weakref import WeakKeyDictionary, ref
 
 import torch
 from torch.amp.grad_scaler import OptState
@@ -23,6 +23,9 @@ from hocket.training.memory.buckets import LoadedBucket
 
 _latest: ref[torch.amp.GradScaler] | None = None
 """Scaler that has scaled or stepped last."""
+
+without: WeakKeyDictionary[torch.optim.Optimizer, UsageError] = WeakKeyDictionary()
+"""Optimizers that no scaler may step, with why."""
 
 
 class Call:
@@ -239,6 +242,8 @@ def _noting(plain: Callable[..., Any]) -> Callable[..., Any]:
         global _latest  # noqa: PLW0603
         if scaler.is_enabled():
             _latest = ref(scaler)
+            if args and isinstance(args[0], torch.optim.Optimizer) and args[0] in without:
+                raise without[args[0]]
         return plain(scaler, *args, **kwargs)
 
     return noting
