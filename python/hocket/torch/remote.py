@@ -11,7 +11,7 @@ from hocket.errors import UsageError
 from hocket.refusals import GRADIENTS, SERVERS, refused
 from hocket.torch import hyperparameters, optimizers
 from hocket.torch.scaled_rates import as_in_step
-from hocket.torch.scales import without
+from hocket.torch.scales import before_looks
 
 
 class Remote:
@@ -26,15 +26,13 @@ class Remote:
         self.kind = hyperparameters.kind_of(optimizer, self._parameters.values())
         self.group_of = hyperparameters.group_of(optimizer, self._parameters)
         self.groups = hyperparameters.groups_of(optimizer)
-        without[optimizer] = refused(
-            SERVERS, GRADIENTS, what="a GradScaler: scaled gradients were pushed", hint="bfloat16 needs no scaler"
-        )
+        self._looks = before_looks(optimizer, _refuse_scaler)
         optimizer.step = optimizers.wrapped_step(optimizer, self._on_step)  # type: ignore[method-assign]
 
     def end(self) -> None:
         """Let steps be as they were."""
         self._ended = True
-        without.pop(self._optimizer, None)
+        self._looks.remove()
 
     def numbers(self) -> list[float]:
         """Return current numbers of all groups, as the next step has them."""
@@ -65,3 +63,9 @@ class Remote:
             )
         plain()
         return loss
+
+
+def _refuse_scaler() -> None:
+    raise refused(
+        SERVERS, GRADIENTS, what="a GradScaler: scaled gradients were pushed", hint="bfloat16 needs no scaler"
+    )

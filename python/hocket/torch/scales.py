@@ -11,12 +11,14 @@ overflows leaves all of it out.
 from __future__ import annotations
 
 import functools
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
-from weakref import WeakKeyDictionary, ref
+from weakref import ref
 
 import torch
 from torch.amp.grad_scaler import OptState
+from torch.utils.hooks import RemovableHandle
 
 from hocket.errors import UsageError
 from hocket.training.memory.buckets import LoadedBucket
@@ -24,8 +26,8 @@ from hocket.training.memory.buckets import LoadedBucket
 _latest: ref[torch.amp.GradScaler] | None = None
 """Scaler that has scaled or stepped last."""
 
-without: WeakKeyDictionary[torch.optim.Optimizer, UsageError] = WeakKeyDictionary()
-"""Optimizers that no scaler may step, with why."""
+LOOKS = "_hocket_looks"
+"""Attribute of an optimizer: calls before a scaler looks at its gradients."""
 
 
 class Call:
@@ -242,13 +244,22 @@ def _noting(plain: Callable[..., Any]) -> Callable[..., Any]:
         global _latest  # noqa: PLW0603
         if scaler.is_enabled():
             _latest = ref(scaler)
-            if args and isinstance(args[0], torch.optim.Optimizer) and args[0] in without:
-                raise without[args[0]]
+            for call in tuple(getattr(args[0], LOOKS, {}).values()) if args else ():
+                call()
         return plain(scaler, *args, **kwargs)
 
     return noting
 
 
+def before_looks(optimizer: torch.optim.Optimizer, call: Callable[[], object]) -> RemovableHandle:
+    """Call this before a scaler looks at the optimizer's gradients."""
+    calls: dict[int, Callable[[], object]] = optimizer.__dict__.setdefault(LOOKS, OrderedDict())
+    handle = RemovableHandle(calls)
+    calls[handle.id] = call
+    return handle
+
+
 # A scaler leaves no other mark on a loss or an optimizer.
 torch.amp.GradScaler.scale = _noting(torch.amp.GradScaler.scale)  # type: ignore[method-assign]
+torch.amp.GradScaler.unscale_ = _noting(torch.amp.GradScaler.unscale_)  # type: ignore[method-assign]
 torch.amp.GradScaler.step = _noting(torch.amp.GradScaler.step)  # type: ignore[method-assign]
