@@ -9,7 +9,6 @@ from pathlib import Path
 
 import msgspec
 
-
 TO_WATCH = "to watch"
 """File that keeps ranks from going wrong until an observer of the job has looked at it."""
 TICK_S = 0.01

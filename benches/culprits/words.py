@@ -54,7 +54,9 @@ def looked(said: str) -> tuple[int, ...]:
 
 def whole_looks(said: str) -> list[dict[str, Any]]:
     """Return the objects of `hocket top --json` that have been written to their ends."""
-    return [json.loads(line) for line in said.splitlines(keepends=True) if line[:1] == "{" and line[-1] == "\n"]
+    return [
+        json.loads(line) for line in said.splitlines(keepends=True) if line[:1] == "{" and line[-1] == "\n"
+    ]
 
 
 def left_out(said: str) -> tuple[int, ...]:

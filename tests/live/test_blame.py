@@ -119,7 +119,9 @@ def test_a_lost_rank_is_blamed_unless_the_job_goes_on():
 def test_of_ranks_that_accuse_one_another_the_most_accused_is_blamed():
     """Broken: where a rank calls something else than all others, one of these would be blamed, as it says so first."""
     said = {1: 0, 0: 1, 2: 1, 3: 1}
-    gone = {by: Gone(message=f"rank {by} gave up: rank {of} calls another", fault=of) for by, of in said.items()}
+    gone = {
+        by: Gone(message=f"rank {by} gave up: rank {of} calls another", fault=of) for by, of in said.items()
+    }
     found = blame({}, gone)
     assert (found.rank, found.how, found.why) == (1, "lost", "rank 0 gave up: rank 1 calls another")
     # Before the others have said so, nobody knows.

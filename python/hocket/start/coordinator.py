@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hocket.errors import UsageError
-from hocket.job.environment import A_SECRET, SECRET_BYTES_MIN
+from hocket.job.environment import MAKE_ONE, SECRET_BYTES_MIN
 from hocket.job.store import address as addresses
 from hocket.job.store import listening
 from hocket.job.store.server import Server
@@ -238,7 +238,7 @@ def secret_in(path: Path) -> str:
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise UsageError(f"{path} is not hexadecimal\nhint: {A_SECRET}") from None
+        raise UsageError(f"{path} is not hexadecimal\nhint: {MAKE_ONE}") from None
 
 
 def checked_secret(text: str, where: str) -> str:
@@ -246,7 +246,7 @@ def checked_secret(text: str, where: str) -> str:
     try:
         size = len(bytes.fromhex(text))
     except ValueError:
-        raise UsageError(f"{where} is not hexadecimal\nhint: {A_SECRET}") from None
+        raise UsageError(f"{where} is not hexadecimal\nhint: {MAKE_ONE}") from None
     if size < SECRET_BYTES_MIN:
-        raise UsageError(f"{where} has {size} bytes: it needs {SECRET_BYTES_MIN}\nhint: {A_SECRET}")
+        raise UsageError(f"{where} has {size} bytes: it needs {SECRET_BYTES_MIN}\nhint: {MAKE_ONE}")
     return text

@@ -120,9 +120,7 @@ def test_labels_that_contradict_a_measurement_are_named(tmp_path: Path) -> None:
     path.write_text(json.dumps(NODES))
 
     def cluster(racks: str) -> Cluster:
-        hosts = (
-            Host(name=f"n{at}", rack=rack, bandwidth_bit_per_s=1e9) for at, rack in enumerate(racks)
-        )
+        hosts = (Host(name=f"n{at}", rack=rack, bandwidth_bit_per_s=1e9) for at, rack in enumerate(racks))
         return Cluster(hosts=tuple(hosts))
 
     by_rack = [topology.REGION_AND_ZONE[1], RACK]

@@ -1,8 +1,9 @@
 """Rank for which the others wait, by what all ranks have reported. Pure.
 
 In synchronous training all ranks take steps of the same length: what tells them apart is who waits. In order: a rank that has ended
-the job, as its launcher says; one that is lost, which ends a job unless it is elastic; one that reports nothing any more; one that has not come to a step for which others have
-waited long; one that, step for step, lets others wait. What a rank does while others wait for it is the reason.
+the job, as its launcher says; one that is lost, which ends a job unless it is elastic; one that reports nothing any more; one that
+has not come to a step for which others have waited long; one that, step for step, lets others wait. What a rank does while others
+wait for it is the reason.
 """
 
 from __future__ import annotations

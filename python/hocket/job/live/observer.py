@@ -125,7 +125,9 @@ def view_of(sight: Sight) -> View:
     return View(
         ranks=ranks,
         gone=sight.gone,
-        blame=blame({rank: (each.age_s, each.status) for rank, each in ranks.items()}, sight.gone, sight.ended),
+        blame=blame(
+            {rank: (each.age_s, each.status) for rank, each in ranks.items()}, sight.gone, sight.ended
+        ),
         network_s=min(waits) if waits and len(waits) == len(ranks) else None,
         goodput=sight.goodput,
         others=len(sight.reports) - len(ranks),

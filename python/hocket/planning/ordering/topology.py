@@ -57,7 +57,9 @@ def doubts(path: Path, cluster: Cluster, labels: Sequence[str] | None = None) ->
     below: dict[tuple[str, ...], list[str]] = {}
     for host, way in ways.items():
         below.setdefault(way, []).append(host)
-    divided = {rack for rack in racks.values() if len({ways[host] for host in racks if racks[host] == rack}) > 1}
+    divided = {
+        rack for rack in racks.values() if len({ways[host] for host in racks if racks[host] == rack}) > 1
+    }
     return [
         f"{path} has {', '.join(hosts)} below one switch, {'/'.join(way)}, and the cluster has them in racks "
         f"{', '.join(dict.fromkeys(racks[host] for host in hosts))}: the order follows the cluster. If that was measured, mend "
@@ -67,7 +69,9 @@ def doubts(path: Path, cluster: Cluster, labels: Sequence[str] | None = None) ->
     ]
 
 
-def _paths(path: Path, hosts: Sequence[str] | None, labels: Sequence[str] | None) -> dict[str, tuple[str, ...]]:
+def _paths(
+    path: Path, hosts: Sequence[str] | None, labels: Sequence[str] | None
+) -> dict[str, tuple[str, ...]]:
     """Return the switches above each host, from the top down."""
     try:
         text = text_of(path)
