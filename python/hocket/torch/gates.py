@@ -28,7 +28,7 @@ from hocket.torch.observer import Observer
 from hocket.torch.patches import Patches
 from hocket.torch.placement import Layer, Placement
 from hocket.torch.put_off import PutOff
-from hocket.torch.scales import before_looks
+from hocket.torch.scales import Look
 from hocket.training.memory.framework import Values
 
 _alive: WeakSet[Gates] = WeakSet()
@@ -286,7 +286,7 @@ class Gates:
     def _install_on_optimizer(self) -> None:
         optimizer = self._optimizer
         opens: Callable[..., None] = functools.partial(_open_all, self)
-        self.patches.keep(before_looks(optimizer, self.open_all))
+        self.patches.keep(Look(optimizer, self.open_all))
         self.patches.keep(optimizer.register_state_dict_pre_hook(opens, prepend=True))
         self.patches.keep(optimizer.register_load_state_dict_pre_hook(opens, prepend=True))
         self.patches.replace(optimizer, "__getstate__", functools.partial(_state, self, optimizer))

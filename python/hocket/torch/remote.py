@@ -11,7 +11,7 @@ from hocket.errors import UsageError
 from hocket.refusals import GRADIENTS, SERVERS, refused
 from hocket.torch import hyperparameters, optimizers
 from hocket.torch.scaled_rates import as_in_step
-from hocket.torch.scales import before_looks
+from hocket.torch.scales import Look
 
 
 class Remote:
@@ -26,7 +26,7 @@ class Remote:
         self.kind = hyperparameters.kind_of(optimizer, self._parameters.values())
         self.group_of = hyperparameters.group_of(optimizer, self._parameters)
         self.groups = hyperparameters.groups_of(optimizer)
-        self._looks = before_looks(optimizer, _refuse_scaler)
+        self._looks = Look(optimizer, _refuse_scaler)
         optimizer.step = optimizers.wrapped_step(optimizer, self._on_step)  # type: ignore[method-assign]
 
     def end(self) -> None:

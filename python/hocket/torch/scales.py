@@ -11,14 +11,12 @@ overflows leaves all of it out.
 from __future__ import annotations
 
 import functools
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 from weakref import ref
 
 import torch
 from torch.amp.grad_scaler import OptState
-from torch.utils.hooks import RemovableHandle
 
 from hocket.errors import UsageError
 from hocket.training.memory.buckets import LoadedBucket
@@ -251,12 +249,20 @@ def _noting(plain: Callable[..., Any]) -> Callable[..., Any]:
     return noting
 
 
-def before_looks(optimizer: torch.optim.Optimizer, call: Callable[[], object]) -> RemovableHandle:
-    """Call this before a scaler looks at the optimizer's gradients."""
-    calls: dict[int, Callable[[], object]] = optimizer.__dict__.setdefault(LOOKS, OrderedDict())
-    handle = RemovableHandle(calls)
-    calls[handle.id] = call
-    return handle
+class Look:
+    """Call before a scaler looks at an optimizer's gradients, until `remove`."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer, call: Callable[[], object]) -> None:
+        """Have it called from now on."""
+        self._optimizer, self.id = optimizer, id(self)
+        optimizer.__dict__.setdefault(LOOKS, {})[self.id] = call
+
+    def remove(self) -> None:
+        """Have it called no longer, and leave nothing; idempotent."""
+        calls = self._optimizer.__dict__.get(LOOKS, {})
+        calls.pop(self.id, None)
+        if not calls:
+            self._optimizer.__dict__.pop(LOOKS, None)
 
 
 # A scaler leaves no other mark on a loss or an optimizer.
