@@ -19,6 +19,7 @@
 #include <atomic>
 #include <set>
 
+#include "pinned.h"
 #include "queues.h"
 
 namespace hostile {
@@ -163,6 +164,8 @@ struct Hooks final : at::PrivateUse1HooksInterface {
     return index < 0 ? current_device : exchangeDevice(index);
   }
   at::Device getDeviceFromPtr(void*) const override { return {OURS, current_device}; }
+  bool isPinnedPtr(const void* address) const override { return pinned().holds(address); }
+  c10::Allocator* getPinnedMemoryAllocator() const override { return &pinned(); }
   const at::Generator& getDefaultGenerator(c10::DeviceIndex) const override { return at::detail::getDefaultCPUGenerator(); }
   at::Generator getNewGenerator(c10::DeviceIndex) const override { return at::detail::createCPUGenerator(); }
   void resizePrivateUse1Bytes(const c10::Storage& storage, size_t size) const override { resize_storage(storage, size); }
