@@ -304,10 +304,24 @@ bool late(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
       }));
     }
   auto arguments = std::make_shared<Arguments>(given);
-  machine().give(current_key(device->index()), [op, arguments, outputs] {
+  machine().give(current_key(device->index()), [op, arguments, outputs, written] {
     Below below;
     auto made = arguments->stack();
-    op.callBoxed(&made);
+    // Some kernels give what is called `out` other sizes on their way, which memory of ours must keep.
+    std::vector<std::pair<at::Tensor, at::Tensor>> outs;
+    for (auto at : written)
+      if (op.schema().arguments()[at].is_out() && made[at].isTensor()) {
+        auto own = made[at].toTensor();
+        made[at] = at::empty_strided(own.sizes(), own.strides(), own.options());
+        outs.emplace_back(own, made[at].toTensor());
+      }
+    try {
+      op.callBoxed(&made);
+    } catch (c10::Error& error) {
+      error.add_context(c10::str("of ", op.operator_name(), ", which came late"));
+      throw;
+    }
+    for (auto& [own, out] : outs) own.copy_(out);
     size_t at = 0;
     if (!outputs.empty())
       for (auto& value : made)
