@@ -51,8 +51,6 @@ def on_device() -> ModuleType:
     module.amp.autocast = functools.partial(torch.autocast, DEVICE)
     module.amp.GradScaler = functools.partial(torch.amp.GradScaler, DEVICE)
     FEATURES[DEVICE] = FEATURES["cuda"]
-    # Parameters stay the same objects when a model goes to the device, as on CUDA.
-    torch.__future__.set_swap_module_params_on_conversion(True)
     # Whether NCCL is there, how old it is, and how many of CUDA's devices.
     for asked in ("requires_nccl_version", "require_n_gpus_for_nccl_backend", "nccl_skip_if_lt_x_gpu"):
         setattr(common_distributed, asked, lambda *_: lambda test: test)
@@ -109,7 +107,7 @@ class TestHocket(distributed_test.TestDistBackend, distributed_test.DistributedT
     @classmethod
     def _run(cls, rank, *where, **named):
         if DEVICE:
-            hostile.loaded(rank, os.environ.get("MOOD", "any"))
+            hostile.loaded(seed=rank)
         super()._run(rank, *where, **named)
 
 
