@@ -93,12 +93,28 @@ NOT_OURS = {
     },
 }
 """What ours cannot pass under another's name, and why."""
+ITSELF = "the backend refuses a message of a rank to itself, which NCCL has within a batch"
+HANGS = "NCCL's words for a wait that is over; ours say how long it was"
+NOT_ON_DEVICE = {
+    "test_batch_isend_irecv_nccl": ITSELF,
+    "test_batch_isend_irecv_self_nccl": ITSELF,
+    "test_ddp_hook_parity_powerSGD": "PyTorch's hook frees a tensor that a stream of its future may still read, and gets NaN here",
+    "test_ddp_logging_data_gpu": "PyTorch takes the times of steps on the CPU and on CUDA alone",
+    "test_ddp_native_mixed_precision_ignored_params": "PyTorch marks parameters, and an extension's device gets others without marks",
+    "test_ddp_profiling_torch_profiler": "looks for events that PyTorch's own backend of NCCL writes",
+    "test_monitored_barrier_allreduce_hang": HANGS,
+    "test_monitored_barrier_allreduce_hang_wait_all_ranks": HANGS,
+    "test_nccl_high_priority_stream": "makes PyTorch's own group of NCCL",
+    "test_sparse_all_reduce_sum_cuda": "the device has no sparse tensors, and the backend adds those of the CPU alone",
+}
+"""What cannot pass on the device, under any name, and why."""
 
 
 class TestHocket(distributed_test.TestDistBackend, distributed_test.DistributedTest._DistTestBase):
     def setUp(self):
         super().setUp()
-        why = NOT_OURS.get(NAME, {}).get(self._testMethodName)
+        refused = NOT_OURS.get(NAME, {}) | (NOT_ON_DEVICE if DEVICE else {})
+        why = refused.get(self._testMethodName)
         if why is not None:
             self.skipTest(why)
         # Not spawned: importing PyTorch in each would take most of the time.

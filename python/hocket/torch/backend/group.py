@@ -78,6 +78,8 @@ class Group(Configured):
 
     def allreduce(self, buffers: Sequence[torch.Tensor], opts: Any = ALLREDUCE) -> Work:  # type: ignore[override]
         """Reduce in place."""
+        if isinstance(buffers, torch.Tensor):  # of DDP, on ranks that have joined
+            buffers = [buffers]
         if buffers and buffers[0].is_sparse:
             if opts.reduceOp != dist.ReduceOp.SUM:
                 name = reductions.name_of(opts.reduceOp)
