@@ -4,8 +4,8 @@ They come in PyTorch's wheel and ask the environment for the backend; what a bac
 ours is added to here. Many are for one backend by name, though: with SUITE_AS=gloo ours takes that name, and with SUITE_AS=mpi
 those that are for MPI run, too. `report.py` says what was skipped under every name, and why.
 
-With SUITE_DEVICE=hostile the tests run on the tests' own device, of which each rank has one: in their source the word `cuda` becomes
-`hostile`, which stands for a module, a method, a type of device and a feature alike, and nothing else changes.
+With SUITE_DEVICE=hostile the tests run on the tests' own device, of which each rank has one: in their source the word `cuda`
+becomes `hostile`, be it a module, a method, a type of device or a feature.
 """
 # ruff: noqa: E402  # the environment is read when the tests are imported
 
@@ -76,7 +76,9 @@ if NAME == "mpi":
 else:
     # On a device some make groups of NCCL's within, whatever theirs is of.
     for each in {NAME, "nccl"} if DEVICE else {NAME}:
-        dist.Backend.register_backend(each, create, extended_api=True, devices=["cpu", DEVICE] if DEVICE else ["cpu"])
+        dist.Backend.register_backend(
+            each, create, extended_api=True, devices=["cpu", DEVICE] if DEVICE else ["cpu"]
+        )
 
 
 NAMED = "looks for the name within; run under Gloo's"
@@ -100,7 +102,7 @@ NOT_ON_DEVICE = {
     "test_batch_isend_irecv_self_nccl": ITSELF,
     "test_ddp_hook_parity_powerSGD": "PyTorch's hook frees a tensor that a stream of its future may still read, and gets NaN here",
     "test_ddp_logging_data_gpu": "PyTorch takes the times of steps on the CPU and on CUDA alone",
-    "test_ddp_native_mixed_precision_ignored_params": "PyTorch marks parameters, and an extension's device gets others without marks",
+    "test_ddp_native_mixed_precision_ignored_params": "PyTorch marks parameters; an extension's device gets others, without marks",
     "test_ddp_profiling_torch_profiler": "looks for events that PyTorch's own backend of NCCL writes",
     "test_monitored_barrier_allreduce_hang": HANGS,
     "test_monitored_barrier_allreduce_hang_wait_all_ranks": HANGS,

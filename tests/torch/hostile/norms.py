@@ -1,4 +1,4 @@
-"""Operators of batch norm over all ranks, which PyTorch has for CUDA and XPU alone: made of operators of the device, which run late."""
+"""Operators of batch norm over all ranks, which PyTorch has for CUDA and XPU alone, made of others that run late."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ def batch_norm_stats(x: torch.Tensor, eps: float) -> tuple[torch.Tensor, torch.T
     return mean, (variance + eps).rsqrt()
 
 
-def batch_norm_gather_stats_with_counts(
+def batch_norm_gather_stats_with_counts(  # noqa: PLR0917  # as PyTorch calls it
     _x: torch.Tensor,
     means: torch.Tensor,
     inverses: torch.Tensor,
@@ -60,7 +60,7 @@ def batch_norm_backward_reduce(
     return total, products, (products * inverse).to(dtype), total.to(dtype)
 
 
-def batch_norm_backward_elemt(
+def batch_norm_backward_elemt(  # noqa: PLR0917  # as PyTorch calls it
     gradient: torch.Tensor,
     x: torch.Tensor,
     mean: torch.Tensor,
