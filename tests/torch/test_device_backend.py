@@ -12,6 +12,8 @@ from tests.support.drawn import cases
 from tests.torch import hostile
 from tests.torch.device_scripts import PLANTED, WAYS
 
+pytestmark = pytest.mark.devices
+
 SEEDS = cases(6)
 SETTINGS = Settings(timeout_s=60, start_timeout_s=60, sentinel=False)
 

@@ -97,7 +97,7 @@ def write(on_cpu: dict[Run, Outcomes], on_device: dict[Run, Outcomes]) -> None:
         "This page is made by that command.",
         "",
         f"What no run passes on the CPU runs on the device `{DEVICE}`, [the tests' own](gpus.md#the-device-of-the-tests), of which",
-        f"each process has one. The word `cuda` in the tests' source is then replaced by `{DEVICE}` where it stands alone: a module,",
+        f"each process has one. The word `cuda` in the tests' source is replaced by `{DEVICE}` where it stands alone: a module,",
         "a method, a type of device. Whether NCCL is there, and in which version, is not asked; nothing else is changed.",
         "",
         "| with those for | tensors | passed | skipped | failed |",
