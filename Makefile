@@ -34,7 +34,7 @@ PURE_TESTS := analysis formats planning programs simulation tidy
 
 SWITCH := python/hocket/tools/testbed/hocket-switch
 
-.PHONY: help setup base switch demo wheel check-wheel test quick replay test-timing $(SUITES:%=test-%) test-clients test-gpu test-frameworks test-fabric test-ray test-torch test-vulkan check check-rust rust-is-built check-python docs fmt bench bench-elastic bless fuzz exactly-once meetings elastic churn clean
+.PHONY: help setup base switch demo wheel check-wheel test quick replay test-timing $(SUITES:%=test-%) test-clients test-gpu test-frameworks test-fabric test-ray test-torch test-vulkan check check-rust rust-is-built check-python docs fmt bench bench-elastic bless fuzz exactly-once meetings elastic streams churn clean
 
 help: ## list the verbs
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -168,6 +168,9 @@ meetings: base ## that members of simulated elastic jobs meet whatever happens, 
 
 elastic: base ## that jobs survive a death or a hang at each edge of a step, and kills, stops, cuts and joins at random: CASES of each, on real ranks
 	HOCKET_FUZZ_CASES=$(CASES) $(PARALLEL) $(PATIENT) tests/torch/test_elastic.py tests/torch/test_elastic_delayed.py tests/torch/test_absent.py tests/torch/test_join.py tests/torch/test_cuts.py tests/torch/test_resume.py
+
+streams: base ## that calls of tensors on the tests' device have the bits of the CPU, whatever order streams leave open: CASES seeds
+	HOCKET_FUZZ_CASES=$(CASES) $(LONG) tests/torch/test_device_backend.py -k calls_have_the_bits
 
 CHURN_S ?= 3600
 

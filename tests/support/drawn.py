@@ -4,5 +4,5 @@ import os
 
 
 def cases(share: int) -> int:
-    """Return `share`, unless `HOCKET_FUZZ_CASES` says how many: `make exactly-once`, `make meetings` and `make elastic` set it."""
+    """Return `share`, unless `HOCKET_FUZZ_CASES` says how many: verbs that are given `CASES=` set it."""
     return int(os.environ.get("HOCKET_FUZZ_CASES", share))

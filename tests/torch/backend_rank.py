@@ -85,6 +85,12 @@ def reductions(group, members, elements, dtype):
     at = members.index(rank)
     expected = torch.stack([own(each + at, elements, dtype) for each in members]).sum(0, dtype=dtype)
     assert torch.equal(part, expected)
+    pieces = [own(rank + to, elements + to, dtype) for to in range(len(members))]
+    part = torch.empty(elements + at, dtype=dtype)
+    dist.reduce_scatter(part, pieces, group=group)
+    expected = torch.stack([own(each + at, elements + at, dtype) for each in members]).sum(0, dtype=dtype)
+    assert torch.equal(part, expected)
+    assert torch.equal(pieces[at], own(rank + at, elements + at, dtype))
     if dtype.is_floating_point:
         mine = own(rank, elements, dtype) * len(members)
         dist.all_reduce(mine, dist.ReduceOp.AVG, group=group)
@@ -298,6 +304,18 @@ def ddp(rank, world):
             model.register_comm_hook(None, hook)
         train(model, rank, world)
         torch.testing.assert_close(flat(model), flat(alone), rtol=1e-4, atol=1e-5)
+    # The last rank has a batch less, and the others' mean is theirs alone.
+    batches = [torch.full((2, 20), each + 1.0) for each in range(world)]
+    model = torch.nn.parallel.DistributedDataParallel(network(), find_unused_parameters=True)
+    with model.join(divide_by_initial_world_size=False):
+        for _ in range(3 - (rank == world - 1)):
+            model.zero_grad()
+            model(batches[rank]).square().mean().backward()
+    if rank < world - 1:
+        alone = network()
+        torch.stack([alone(each).square().mean() for each in batches[:-1]]).mean().backward()
+        for one, two in zip(model.parameters(), alone.parameters(), strict=True):
+            torch.testing.assert_close(one.grad, two.grad)
 
 
 def power_sgd(rank, world):

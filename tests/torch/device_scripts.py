@@ -247,18 +247,18 @@ def same(one: torch.Tensor, two: torch.Tensor) -> bool:
     return torch.equal(*bits)
 
 
-def calls(store: str, hosts: str) -> list[str]:
-    """All calls in all moods."""
+def calls(store: str, hosts: str, seeds: str) -> list[str]:
+    """All calls in all moods, by so many seeds."""
     with group(store, hosts=int(hosts)):
         return [
             f"{mood} {seed}: {name}"
-            for at, (mood, seed) in enumerate(itertools.product(MOODS, range(2)))
-            for name in compared(10 * seed + RANK, mood, sizes=share(at), side=bool(seed))
+            for seed, mood in zip(range(int(seeds)), itertools.cycle(MOODS), strict=False)
+            for name in compared(10 * seed + RANK, mood, sizes=share(seed), side=bool(seed % 2))
         ]
 
 
 def planted(store: str, name: str) -> list[str]:
-    """Calls that go wrong when an order is not kept, in the first mood in which a rank has such calls."""
+    """Calls that go wrong when an order is not kept, with the first of nine seeds by which a rank has such calls."""
     kind, attribute, instead = PLANTED[name]
     with group(store, timeout_s=10), mock.patch.object(kind, attribute, instead, create=True):
         for mood, seed in itertools.product(MOODS, range(3)):

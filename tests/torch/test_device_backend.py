@@ -8,11 +8,13 @@ import pytest
 
 from hocket.settings import Settings
 from tests.support import ranks
+from tests.support.drawn import cases
 from tests.torch import hostile
 from tests.torch.device_scripts import PLANTED, WAYS
 
 pytestmark = pytest.mark.devices
 
+SEEDS = cases(6)
 SETTINGS = Settings(timeout_s=60, start_timeout_s=60, sentinel=False)
 
 
@@ -38,7 +40,7 @@ def each_rank(function: str, world: int, tmp_path: Path, *arguments: str) -> lis
 @pytest.mark.parametrize(("world", "hosts"), [(2, 1), (3, 3), (4, 2)])
 def test_calls_have_the_bits_of_the_cpu(world: int, hosts: int, tmp_path: Path) -> None:
     """Broken: a collective would read a tensor before it is made, or its result would be read before it is there."""
-    assert each_rank("calls", world, tmp_path, str(hosts)) == [[]] * world
+    assert each_rank("calls", world, tmp_path, str(hosts), str(SEEDS)) == [[]] * world
 
 
 @pytest.mark.parametrize("order", PLANTED)

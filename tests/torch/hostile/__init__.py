@@ -20,6 +20,8 @@ from typing import Any
 import torch
 from torch.utils import cpp_extension
 
+from tests.torch.hostile import norms
+
 NAME = "hostile"
 HERE = Path(__file__).parent
 PARTS = ("Stream", "Event", "current_stream", "stream")
@@ -96,6 +98,7 @@ def loaded(seed: int = 0, mood: str = "any", *, streams: bool = True) -> Module:
         torch.utils.rename_privateuse1_backend(NAME)
         torch._register_device_module(NAME, module)
         torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
+        norms.register()
     module.native.behave(seed, *MOODS[mood], not streams)
     for part in PARTS:
         if not streams and hasattr(Module, part):
@@ -117,7 +120,7 @@ def forget(accelerator: Any, order: str) -> None:
 
 def build() -> Any:
     """Return the extension: built where earlier tests have left it, unless its text or PyTorch has changed since."""
-    sources = [HERE / "device.cpp", HERE / "queues.h"]
+    sources = [HERE / each for each in ("device.cpp", "pinned.h", "queues.h")]
     text = b"".join(each.read_bytes() for each in sources) + f"{torch.__version__} {sys.version}".encode()
     name = f"hocket-hostile-{os.getuid()}-{hashlib.sha256(text).hexdigest()[:16]}"
     place = Path(tempfile.gettempdir()) / name

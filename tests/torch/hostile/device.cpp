@@ -19,6 +19,7 @@
 #include <atomic>
 #include <set>
 
+#include "pinned.h"
 #include "queues.h"
 
 namespace hostile {
@@ -163,6 +164,8 @@ struct Hooks final : at::PrivateUse1HooksInterface {
     return index < 0 ? current_device : exchangeDevice(index);
   }
   at::Device getDeviceFromPtr(void*) const override { return {OURS, current_device}; }
+  bool isPinnedPtr(const void* address) const override { return pinned().holds(address); }
+  c10::Allocator* getPinnedMemoryAllocator() const override { return &pinned(); }
   const at::Generator& getDefaultGenerator(c10::DeviceIndex) const override { return at::detail::getDefaultCPUGenerator(); }
   at::Generator getNewGenerator(c10::DeviceIndex) const override { return at::detail::createCPUGenerator(); }
   void resizePrivateUse1Bytes(const c10::Storage& storage, size_t size) const override { resize_storage(storage, size); }
@@ -248,6 +251,10 @@ struct Arguments {
   }
 };
 
+std::vector<at::Tensor> tensors_of(const c10::IValue& value) {
+  return value.isTensor() ? std::vector{value.toTensor()} : value.toTensorVector();
+}
+
 bool same_sizes(const c10::IValue& one, const c10::IValue& two) {
   if (one.isTensor()) return one.toTensor().sizes().equals(two.toTensor().sizes());
   if (!one.isTensorList()) return false;
@@ -285,7 +292,7 @@ bool late(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     return false;
   }
   torch::jit::Stack results;
-  std::vector<Placed> outputs;
+  std::vector<std::optional<Placed>> outputs;
   for (auto at : written) {
     // What was too small is another tensor afterwards.
     if (!same_sizes(before[at], given[at])) return false;
@@ -295,23 +302,38 @@ bool late(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     for (auto& shape : shapes) {
       if (!shape.isTensor() && !shape.isTensorList()) return false;
       results.push_back(changed(shape, [&](const at::Tensor& tensor) {
-        auto made = at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().device(*device));
-        outputs.emplace_back(made);
-        return made;
+        return at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().device(*device));
       }));
+      for (auto& made : tensors_of(results.back()))
+        outputs.push_back(made.defined() ? std::make_optional<Placed>(made) : std::nullopt);
     }
   auto arguments = std::make_shared<Arguments>(given);
-  machine().give(current_key(device->index()), [op, arguments, outputs] {
+  machine().give(current_key(device->index()), [op, arguments, outputs, written] {
     Below below;
     auto made = arguments->stack();
-    op.callBoxed(&made);
+    // Some kernels give what is called `out` other sizes on their way, which memory of ours must keep.
+    std::vector<std::pair<at::Tensor, at::Tensor>> outs;
+    for (auto at : written)
+      if (op.schema().arguments()[at].is_out() && made[at].isTensor()) {
+        auto own = made[at].toTensor();
+        made[at] = at::empty({0}, own.options());
+        outs.emplace_back(own, made[at].toTensor());
+      }
+    try {
+      op.callBoxed(&made);
+    } catch (c10::Error& error) {
+      error.add_context(c10::str("of ", op.operator_name(), ", which came late"));
+      throw;
+    }
+    for (auto& [own, out] : outs) own.copy_(out);
+    if (outputs.empty()) return;
     size_t at = 0;
-    if (!outputs.empty())
-      for (auto& value : made)
-        changed(value, [&](const at::Tensor& tensor) {
-          outputs[at++].inside().copy_(tensor);
-          return tensor;
-        });
+    for (auto& value : made)
+      for (auto& tensor : tensors_of(value)) {
+        // A kernel may leave out what nobody asked for, where shapes alone do not tell.
+        auto& output = outputs[at++];
+        if (output && tensor.defined()) output->inside().copy_(tensor);
+      }
   });
   torch::jit::drop(*stack, count);
   for (auto& result : results) stack->push_back(std::move(result));

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import _DistributedBackendOptions
 from torch.distributed import distributed_c10d
+from torch.distributed.algorithms.join import Join
 
 from hocket.errors import UsageError
 from hocket.torch.backend.configured import errors_as_torch, open_groups
@@ -27,6 +30,8 @@ KNOWN = ("cpu", "cuda", "xpu", "mps", "mtia", "hpu")
 UNNAMED = "privateuseone"
 
 _numbers = itertools.count()
+_joining: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+"""Last work by which a model told others that it goes on (`keep_joining`)."""
 _MAKER = distributed_c10d._new_process_group_helper.__code__
 """Code object of the function in which PyTorch makes groups."""
 
@@ -38,6 +43,22 @@ def register() -> None:
     # Older PyTorch, such as 2.4, takes a name once.
     with contextlib.suppress(AssertionError):
         dist.Backend.register_backend(NAME, create, extended_api=True, devices=devices)
+
+
+def keep_joining() -> None:
+    """Keep the work by which a model under `Join` tells that it goes on: DDP's reducer asks it for its future in the backward, and
+    has then only what C++ knows of a work of Python's, which answers nothing."""
+    plain = Join.notify_join_context
+
+    @functools.wraps(plain)
+    def kept(joinable: Any) -> Any:
+        work = _joining[joinable] = plain(joinable)
+        return work
+
+    Join.notify_join_context = staticmethod(kept)  # type: ignore[method-assign]
+
+
+keep_joining()
 
 
 def create(opts: Any, backend_options: object) -> Group:

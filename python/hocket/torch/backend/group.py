@@ -78,6 +78,8 @@ class Group(Configured):
 
     def allreduce(self, buffers: Sequence[torch.Tensor], opts: Any = ALLREDUCE) -> Work:  # type: ignore[override]
         """Reduce in place."""
+        if isinstance(buffers, torch.Tensor):  # of DDP, on ranks that have joined
+            buffers = [buffers]
         if buffers and buffers[0].is_sparse:
             if opts.reduceOp != dist.ReduceOp.SUM:
                 name = reductions.name_of(opts.reduceOp)
@@ -417,6 +419,13 @@ class Group(Configured):
     def _reduce_scatter(
         self, group: Collectives, pieces: Sequence[torch.Tensor], output: torch.Tensor, how: Reduction
     ) -> None:
+        sizes = [each.numel() for each in pieces]
+        if len(sizes) == self._size and min(sizes) < max(sizes) and output.numel() == sizes[self._rank]:
+            for root, piece in enumerate(pieces):
+                # The root's tensor changes, and the caller keeps what it gave.
+                own = piece if root != self._rank else output.detach().copy_(piece.view_as(output))
+                how.run(partial(group.reduce, root=root), own, written=root == self._rank)
+            return
         with (
             how.carried(pieces, written=False) as dense,
             how.carried([output], read=False, written=True) as (into,),
