@@ -46,8 +46,8 @@ AGAIN_S = 0.05
 
 
 class Piece(Struct, frozen=True, array_like=True):
-    """One piece of all workers' pushes of a key. `first`: number of the key's first piece. Numbers of messages in the traffic: `sends`
-    and `freed` by worker, `total` of the sum."""
+    """One piece of all workers' pushes of a key. `first`: number of the key's first piece. Numbers of messages in the traffic:
+    `sends` and `freed` by worker, `total` of the sum."""
 
     bytes: int
     server: int
