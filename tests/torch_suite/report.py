@@ -18,7 +18,7 @@ import torch
 HERE = Path(__file__).parent
 DOCUMENT = HERE.parents[1] / "docs" / "torch-tests.md"
 DEVICE = "hostile"
-ON_CPU, ON_DEVICE = [("hocket", ""), ("gloo", ""), ("mpi", "")], [("gloo", DEVICE), ("nccl", DEVICE)]
+ON_CPU, ON_DEVICE = [("hocket", ""), ("gloo", ""), ("mpi", "")], [("nccl", DEVICE), ("gloo", DEVICE)]
 """Names of backends whose tests run, and the device."""
 TIMEOUT_S = 3600
 
@@ -96,7 +96,7 @@ def write(on_cpu: dict[Run, Outcomes], on_device: dict[Run, Outcomes]) -> None:
         "`hocket`; and again with those tests that are for `gloo`, `mpi` or `nccl` by name, run by our backend.",
         "This page is made by that command.",
         "",
-        f"What no run passes on the CPU runs on the device `{DEVICE}`, [the tests' own](gpus.md#the-device-of-the-tests), of which",
+        f"What no run before has passed runs on the device `{DEVICE}`, [the tests' own](gpus.md#the-device-of-the-tests), of which",
         f"each process has one. The word `cuda` in the tests' source is replaced by `{DEVICE}` where it stands alone: a module,",
         "a method, a type of device. Whether NCCL is there, and in which version, is not asked; nothing else is changed.",
         "",
@@ -133,8 +133,10 @@ def write(on_cpu: dict[Run, Outcomes], on_device: dict[Run, Outcomes]) -> None:
 def main() -> int:
     with tempfile.TemporaryDirectory(prefix="hocket-torch-tests-") as directory:
         on_cpu = {each: run(*each, Path(directory)) for each in ON_CPU}
-        others = sorted({*next(iter(on_cpu.values()))} - passed(on_cpu))
-        on_device = {each: run(*each, Path(directory), others) for each in ON_DEVICE}
+        on_device: dict[Run, Outcomes] = {}
+        for each in ON_DEVICE:
+            others = sorted({*next(iter(on_cpu.values()))} - passed(on_cpu | on_device))
+            on_device[each] = run(*each, Path(directory), others)
     write(on_cpu, on_device)
     runs = [*on_cpu.values(), *on_device.values()]
     return int(any(kind == "failed" for outcomes in runs for kind, _ in outcomes.values()))
