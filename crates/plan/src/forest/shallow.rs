@@ -10,7 +10,7 @@ use super::pack::Tree;
 /// Rounds over all exchanges: each that is made lowers the sum of squared depths; few are left after the first ones.
 const ROUNDS_MAX: usize = 20;
 /// Limit of trees, by rank, up to which heavier ones are parted: every tree is more messages.
-const TREES_MAX: usize = 6;
+const TREES_MAX: usize = 12;
 
 /// A tree, and by rank its depth, the number of ranks that are reached through it, itself included, and the sum of their depths.
 #[derive(Clone)]
