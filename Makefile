@@ -25,13 +25,16 @@ LOOM := RUSTFLAGS="--cfg loom" timeout $(RUST_LIMIT_S) cargo test --release --ta
 PYTEST := $(BIN)/python -m pytest
 PARALLEL := $(PYTEST) -n $(WORKERS) --dist loadscope --durations=20 --durations-min=3
 ALL_TESTS := --ignore=tests/torch_suite --ignore=tests/clients --ignore=tests/frameworks --ignore=tests/ray --ignore=tests/vulkan tests
+# Markers of tests that follow `make test` in CI, a verb each. Only files that have the marker are collected.
+SUITES := members hosts devices late tools
+LEFT_OUT := not timing $(SUITES:%=and not %)
 PYTHON_CODE := python tests examples benches scripts
 PURE_CRATES := ids network program protocol trace dlc order schedule simulate sync
 PURE_TESTS := analysis formats planning programs simulation tidy
 
 SWITCH := python/hocket/tools/testbed/hocket-switch
 
-.PHONY: help setup base switch demo wheel check-wheel test quick replay test-clients test-gpu test-frameworks test-fabric test-ray test-torch test-vulkan check check-rust rust-is-built check-python docs fmt bench bench-elastic bless fuzz exactly-once meetings elastic churn clean
+.PHONY: help setup base switch demo wheel check-wheel test quick replay test-timing $(SUITES:%=test-%) test-clients test-gpu test-frameworks test-fabric test-ray test-torch test-vulkan check check-rust rust-is-built check-python docs fmt bench bench-elastic bless fuzz exactly-once meetings elastic churn clean
 
 help: ## list the verbs
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -40,24 +43,39 @@ setup: base $(STAMPS)/docs $(STAMPS)/clients ## make .venv with hocket in it, an
 
 switch: $(SWITCH) ## the program that gives links of a testbed latency, jitter and loss
 
-base: $(STAMPS)/system $(STAMPS)/development $(STAMPS)/extension $(SWITCH)
+# Packages are fetched while Rust compiles.
+base:
+	$(MAKE) --no-print-directory -j3 $(STAMPS)/system $(STAMPS)/development $(STAMPS)/compiled
+	$(MAKE) --no-print-directory $(STAMPS)/extension $(SWITCH)
 
-demo: $(STAMPS)/testbed $(STAMPS)/extension $(SWITCH) ## train on an emulated cluster with DDP and with Hocket, and compare
+demo: ## train on an emulated cluster with DDP and with Hocket, and compare
+	$(MAKE) --no-print-directory -j3 $(STAMPS)/testbed $(STAMPS)/demo $(STAMPS)/compiled
+	$(MAKE) --no-print-directory $(STAMPS)/extension $(SWITCH)
 	$(BIN)/hocket demo
 
-test: setup ## every check and test: Rust, then Python
+test: setup ## checks, Rust, and Python but for the suites below; a quarter of an hour
 	$(MAKE) --no-print-directory -j2 --output-sync=target rust-is-built check-python docs
 	$(CARGO_TEST) --workspace
 	$(DOC_TEST)
 	$(LOOM)
 	$(PYTEST) --doctest-modules --ignore=python/hocket/jax --ignore=python/hocket/tensorflow --ignore=python/hocket/keras --ignore=python/hocket/ray --ignore-glob="python/hocket/torch/trainers/*lightning.py" --ignore=benches/frameworks --ignore=benches/elastic/torchft_rank.py python/hocket benches
-	$(PARALLEL) -m "not timing" $(ALL_TESTS)
-	$(MAKE) --no-print-directory test-clients
+	$(PARALLEL) -m "$(LEFT_OUT)" $(ALL_TESTS)
+
+test-members: ## ranks that die, leave and come, at each edge of a step
+test-hosts: ## jobs on hosts of a testbed, and under launchers of others: SLURM, Kubernetes, ssh, MPI
+test-devices: ## training on the tests' device, and libfabric's fakes
+test-late: ## gradients that are merged or late, and steps alone
+test-tools: ## examples, benches, the demo's programs, and what looks at a job that runs
+
+$(SUITES:%=test-%): test-%: setup
+	$(PARALLEL) -m "$* and not timing" $(shell grep -rl --include='test_*.py' 'pytest\.mark\.$*\b' tests)
+
+test-timing: setup ## what asserts on a time or a rate, alone
 	$(BIN)/python scripts/timing-tests $(ALL_TESTS)
 
 quick: base ## what needs no job and no network: programs, protocol, plans, formats; a minute
 	RUST_TEST_CRATES="$(PURE_CRATES)" $(CARGO_TEST) --workspace
-	$(PARALLEL) -m "not timing" --ignore=tests/planning/test_trials.py $(PURE_TESTS:%=tests/%)
+	$(PARALLEL) -m "$(LEFT_OUT)" $(PURE_TESTS:%=tests/%)
 
 replay: base $(STAMPS)/docs ## whether plans, programs, predictions, orders and all that users rely on are as on commit BASE; REPLAY="--quick": seconds
 	$(BIN)/python -m tests.unchanged replay "$(BASE)" $(REPLAY)
@@ -178,9 +196,13 @@ $(STAMPS)/system: scripts/system-packages $(STAMPS)/venv
 	scripts/system-packages
 	@touch $@
 
+$(STAMPS)/maturin: constraints.txt $(STAMPS)/venv
+	$(PIP) install -q $(CONSTRAINTS) maturin
+	@touch $@
+
 # What runs the demo comes first, as PyTorch alone is several GB.
-$(STAMPS)/demo: pyproject.toml constraints.txt $(STAMPS)/venv
-	@echo "== PyTorch and what builds the extension (a few minutes on a fresh machine)"
+$(STAMPS)/demo: pyproject.toml constraints.txt $(STAMPS)/maturin
+	@echo "== PyTorch, and what the demo needs (a few minutes on a fresh machine)"
 	$(BIN)/python scripts/requirements.py demo | xargs -d '\n' $(PIP) install --progress-bar on $(CONSTRAINTS)
 	@touch $@
 
@@ -189,7 +211,7 @@ $(STAMPS)/development: $(STAMPS)/demo
 	$(BIN)/python scripts/requirements.py development | xargs -d '\n' $(PIP) install -q $(CONSTRAINTS)
 	@touch $@
 
-$(STAMPS)/docs: $(STAMPS)/demo
+$(STAMPS)/docs: $(STAMPS)/development
 	@echo "== MkDocs"
 	$(BIN)/python scripts/requirements.py docs | xargs -d '\n' $(PIP) install -q $(CONSTRAINTS)
 	@touch $@
@@ -222,8 +244,12 @@ $(ENVIRONMENTS:%=$(STAMPS)/%): $(STAMPS)/%: $$(or $$(constraints-$$*),tests/$$*/
 	$(VENV)/$*/bin/python -m pip --disable-pip-version-check install -q $(if $(builds-$*),--no-build-isolation) $(if $(alone-$*),,$(CONSTRAINTS)) -c $< $(packages-$*)
 	@touch $@
 
-$(STAMPS)/extension: $(RUST) pyproject.toml scripts/native_stub.py $(STAMPS)/demo
+$(STAMPS)/compiled: $(RUST) pyproject.toml $(STAMPS)/maturin
 	@echo "== native extension, release mode"
+	VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/maturin build --profile wheel --skip-auditwheel --out target/development
+	@touch $@
+
+$(STAMPS)/extension: scripts/native_stub.py $(STAMPS)/compiled $(STAMPS)/demo
 	VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/maturin develop --profile wheel
 	$(BIN)/python scripts/native_stub.py
 	@touch $@

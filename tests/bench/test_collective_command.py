@@ -16,6 +16,8 @@ from hocket.tools.bench.collectives.result import Contestant, Result, row
 from tests.support import warm
 from tests.support.commands import completed
 
+pytestmark = pytest.mark.tools
+
 HOCKET = str(Path(sys.executable).with_name("hocket"))
 
 

@@ -23,6 +23,8 @@ from hocket.tools.bench.collectives.definitions import (
 from hocket.tools.bench.collectives.result import Contestant, Result, row, slowest
 from hocket.tools.report import quantity
 
+pytestmark = pytest.mark.tools
+
 SVG = "{http://www.w3.org/2000/svg}"
 WORLD, ELEMENTS = 3, 12_000
 

@@ -5,6 +5,8 @@ import pytest
 from hocket.errors import UsageError
 from hocket.tools.bench.collectives import mpirun
 
+pytestmark = pytest.mark.tools
+
 SAYS = {"Open MPI": "mpirun (Open MPI) 5.0.11", "MPICH": "HYDRA build details:\n    Version: 5.0.2"}
 
 

@@ -11,6 +11,8 @@ from hocket.artefacts.plan_check import findings
 from hocket.artefacts.promise import Promise
 from hocket.planning.cost import predict
 
+pytestmark = pytest.mark.tools
+
 
 def small(layers=6):
     """Layers of 200,000 elements and a bias."""

@@ -9,6 +9,8 @@ from hocket._native import schedule_faults
 from hocket.artefacts.network import GOODPUT
 from hocket.planning.for_job import updates_per_step
 
+pytestmark = pytest.mark.tools
+
 PARAMETERS = {"ResNet-101": 44.5e6, "VGG-19": 143.7e6, "GPT-2": 124.4e6}
 
 

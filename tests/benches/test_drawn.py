@@ -9,6 +9,8 @@ from benches.drawn.rerouting import Rerouting
 from benches.drawn.rows import WORST, found
 from hocket.artefacts.plan_check import check
 
+pytestmark = pytest.mark.tools
+
 EVALUATIONS = 300
 SEEDS = {
     3: "three racks whose trunks differ",

@@ -7,6 +7,8 @@ import pytest
 from benches.elastic.goodput import counted
 from benches.elastic.jobs import Job, Step, going_on_s, longest_pause_s
 
+pytestmark = pytest.mark.tools
+
 
 def noted(*times: tuple[float, int]) -> list[Step]:
     """Steps of a rank: when each ended, and among how many ranks."""

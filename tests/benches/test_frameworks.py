@@ -8,6 +8,8 @@ from click.testing import CliRunner
 from benches.commands.frameworks import command
 from hocket.errors import MissingExtraError
 
+pytestmark = pytest.mark.tools
+
 
 def test_without_jax_it_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Broken: whoever runs the benchmarks in the usual environment would get a traceback out of one of them."""

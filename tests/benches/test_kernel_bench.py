@@ -5,6 +5,8 @@ import pytest
 from benches.kernels import KERNELS, measure
 from hocket import UsageError, _native
 
+pytestmark = pytest.mark.tools
+
 
 def test_every_row_runs():
     """A row whose kernel was renamed would end the verb in the middle of its table."""

@@ -27,6 +27,8 @@ from hocket.training.guard.gauge import Gauge
 from hocket.training.guard.oversight import Oversight
 from hocket.training.memory.framework import Framework
 
+pytestmark = pytest.mark.tools
+
 
 def test_parameters_have_the_turns_of_the_same_share_of_the_measured_model() -> None:
     """Broken: a schedule with late turns for some layers would be learned with others late."""

@@ -6,6 +6,8 @@ import torch
 from benches.models.catalogue import MODELS
 from benches.models.rank import NETWORKS
 
+pytestmark = pytest.mark.tools
+
 
 @pytest.mark.parametrize(
     ("name", "parameters"), [("lenet5", 431_080), ("resnet50", 25_549_486), ("vgg19", 143_667_240)]

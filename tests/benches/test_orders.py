@@ -21,6 +21,8 @@ from hocket.tools.simulation.networks import from_cluster
 from hocket.tools.testbed import Testbed
 from tests.support import warm
 
+pytestmark = pytest.mark.tools
+
 matrices = st.lists(st.lists(st.floats(1e-5, 1e-2), min_size=4, max_size=4), min_size=4, max_size=4)
 
 

@@ -5,6 +5,8 @@ import pytest
 from benches.predict import measure as predict
 from benches.predict.measure import CLUSTERS, FITTED_ON, INCASTS, Row, agreement, fit, plans
 
+pytestmark = pytest.mark.tools
+
 JUDGE, OTHER = [name for name in CLUSTERS if name not in FITTED_ON][:2]
 
 

@@ -15,6 +15,8 @@ from hocket.artefacts.cluster import Cluster
 from hocket.tools.testbed import Testbed
 from tests.support import warm
 
+pytestmark = pytest.mark.tools
+
 STEPS = 4
 
 

@@ -7,6 +7,8 @@ import pytest
 from benches import start
 from tests.support import warm
 
+pytestmark = pytest.mark.tools
+
 
 def test_every_rank_tells_what_it_has_used(monkeypatch: pytest.MonkeyPatch) -> None:
     """Broken: the mean over ranks would be that of the ranks which came to an end, or of their parents."""

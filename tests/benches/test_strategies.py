@@ -12,6 +12,8 @@ from hocket.planning.builders import BUILDERS
 from hocket.planning.learned import learned
 from hocket.planning.search import considered
 
+pytestmark = pytest.mark.tools
+
 
 def test_the_exhaustive_oracle_is_no_worse_than_the_search() -> None:
     """Broken: the search would be compared with less than all plans."""

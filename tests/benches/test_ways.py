@@ -9,6 +9,8 @@ from benches.ddp.catalogue import WAYS
 from benches.ddp.run import measure
 from tests.support import warm
 
+pytestmark = pytest.mark.tools
+
 
 @pytest.fixture(scope="module")
 def rows():

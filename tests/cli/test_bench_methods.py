@@ -21,6 +21,8 @@ from hocket.tools.bench.methods.catalogue import METHODS, chosen, plan_of_method
 from hocket.tools.bench.methods.request import Point, Run, Trained  # noqa: E402
 from hocket.tools.bench.methods.result import best_rate, further, row  # noqa: E402
 
+pytestmark = pytest.mark.tools
+
 WORLD = 2
 
 

@@ -20,6 +20,8 @@ from hocket.artefacts.trace import RUN_FILE
 from hocket.tools.testbed import Testbed
 from tests.support import warm
 
+pytestmark = pytest.mark.hosts
+
 DEADLINE_S = 400
 
 

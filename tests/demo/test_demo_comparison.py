@@ -7,6 +7,8 @@ from hocket.tools.demo.comparison import Comparison, Strategy, quality, row, spe
 from hocket.tools.demo.events import RankResult
 from hocket.tools.demo.training import Trained, Training
 
+pytestmark = pytest.mark.hosts
+
 
 def _trained(steps_s: list[float], *, seed: int = 0, loss: float = 2.0, right: int = 8) -> Trained:
     """Two ranks, of which the second takes 0.2 s more for each step."""

@@ -11,6 +11,8 @@ from hocket.errors import UsageError
 from hocket.tools.demo import data
 from hocket.tools.demo.task import TASKS
 
+pytestmark = pytest.mark.hosts
+
 
 def _library(root: Path, size_bytes: int, count: int = 40) -> Path:
     for index in range(count):

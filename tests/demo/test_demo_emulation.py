@@ -9,6 +9,8 @@ from hocket.job import emulated_links
 from hocket.tools.demo import emulation
 from hocket.tools.testbed import example_cluster
 
+pytestmark = pytest.mark.hosts
+
 
 class _Refused:
     """A testbed where the kernel says no."""

@@ -1,9 +1,12 @@
 """The demo's models are what the demo says they are."""
 
+import pytest
 import torch
 
 from hocket.tools.demo.models import CONTEXT_BYTES, DigitsNet, Transformer
 from hocket.tools.demo.task import TASKS
+
+pytestmark = pytest.mark.hosts
 
 
 def _parameters(model: torch.nn.Module) -> int:

@@ -9,6 +9,8 @@ import pytest
 from tests.support import warm
 from tests.support.commands import alone
 
+pytestmark = pytest.mark.tools
+
 pytest.importorskip("torch")
 
 ROOT = Path(__file__).parents[2]

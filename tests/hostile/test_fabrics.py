@@ -15,6 +15,8 @@ from hocket.planning.buckets import plan_of
 from hocket.planning.compile import bucket_program
 from tests.support.engines import FABRICS, Job
 
+pytestmark = pytest.mark.devices
+
 RANK = Path(__file__).with_name("rank_process.py")
 DEADLINE_S = 60.0
 

@@ -11,6 +11,8 @@ from hocket import PeerError, RendezvousError, _native
 from hocket.artefacts.plan import AllReduce
 from hocket.planning.compile import all_reduce_program
 
+pytestmark = pytest.mark.members
+
 TIMEOUT_S = 20.0
 SHORT_S = 3.0
 HOLDERS = 100

@@ -15,6 +15,8 @@ import uuid
 
 import pytest
 
+pytestmark = pytest.mark.members
+
 TIMEOUT_S = 60.0
 STEPS = 40
 ELEMENTS = 1_000_000

@@ -27,6 +27,8 @@ from hocket.settings import Settings
 from hocket.start.running import running, secret_of
 from tests.launch.processes import eventually, finish, plain, start, told
 
+pytestmark = pytest.mark.members
+
 SECRET = "5e" * 16
 OTHER = "07" * 16
 

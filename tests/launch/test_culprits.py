@@ -16,6 +16,8 @@ from hocket.start.run import launch
 from tests.launch.culprits import BLAMED, SCRIPT, WORLD, blamed, patience_s
 from tests.support import warm
 
+pytestmark = pytest.mark.tools
+
 KINDS = {
     "forward": "exit code 1",
     "backward": "exit code 1",

@@ -16,6 +16,8 @@ import hocket
 from hocket.errors import ArtefactError, PeerError, UsageError
 from tests.launch.processes import clean_environment
 
+pytestmark = pytest.mark.tools
+
 pytest.importorskip("torch")
 
 

@@ -3,10 +3,14 @@
 import time
 from pathlib import Path
 
+import pytest
+
 from hocket.settings import Settings
 from hocket.start.running import announced
 from tests.launch.processes import finish, start, told, write
 from tests.support import warm
+
+pytestmark = pytest.mark.members
 
 SCRIPT = """
 import sys, time, torch, hocket.torch as hk

@@ -30,6 +30,8 @@ from tests.launch.cluster import (
     pods_of_trainer,
 )
 
+pytestmark = pytest.mark.hosts
+
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "examples" / "kubernetes"
 FILES = sorted(FOLDER.glob("*.yaml"))

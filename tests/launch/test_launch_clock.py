@@ -21,6 +21,8 @@ from hocket.settings import Settings
 from hocket.start.processes import ProcessSpec
 from hocket.start.run import launch
 
+pytestmark = pytest.mark.hosts
+
 TRIPS_NS = st.lists(
     st.tuples(st.integers(0, 10**9), st.integers(0, 10**9)), min_size=clock.PINGS, max_size=clock.PINGS
 )

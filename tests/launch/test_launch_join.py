@@ -21,6 +21,8 @@ from hocket.job.store.store import Store
 from tests.launch.processes import finish, start, write
 from tests.support import warm
 
+pytestmark = pytest.mark.members
+
 RANK = """
 import json, os, sys
 from hocket.errors import Error

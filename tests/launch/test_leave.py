@@ -12,6 +12,8 @@ from hocket.start.running import announced, running
 from tests.launch.processes import clean_environment, finish, start, told, write
 from tests.support import warm
 
+pytestmark = pytest.mark.members
+
 SCRIPT = """
 import sys, time, torch, hocket.torch as hk
 torch.set_num_threads(1)

@@ -27,6 +27,8 @@ from tests.launch.test_kubernetes import JOB, NODES  # noqa: E402
 from tests.support import warm  # noqa: E402
 from tests.support.slurm import Slurm, missing  # noqa: E402
 
+pytestmark = pytest.mark.hosts
+
 WORLD = len(NODES)
 STEPS = 6
 KILLED, KILLED_IN, NEVER = 1, 3, -1

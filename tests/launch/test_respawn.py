@@ -9,6 +9,8 @@ import pytest
 from tests.launch.processes import RUN, finish, start, write
 from tests.support import warm
 
+pytestmark = pytest.mark.members
+
 SSH = '#!/bin/sh\nhost=$1\nshift\necho "$host" >> "{log}"\nexec env REACHED_AS="$host" sh -c "$*"\n'
 SCRIPT = """
 import os, signal, sys, time, torch, hocket.torch as hk

@@ -11,6 +11,8 @@ from tests.launch.culprits import BLAMED, SCRIPT, WORLD, blamed, patience_s
 from tests.launch.processes import finish, start
 from tests.support import warm
 
+pytestmark = pytest.mark.members
+
 SETTINGS = {
     "HOCKET_START_TIMEOUT_S": "60",
     "HOCKET_HEARTBEAT_TIMEOUT_S": "2",

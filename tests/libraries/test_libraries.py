@@ -22,6 +22,8 @@ from hocket.start.run import launch
 from tests.support import warm
 from tests.support.commands import completed
 
+pytestmark = pytest.mark.tools
+
 RANK = Path(__file__).parent / "mpi_rank.py"
 
 

@@ -14,6 +14,8 @@ from tests.launch.processes import finish, start, write
 from tests.live.jobs import CULPRIT, DEADLINE_S, LATE_S, SCRIPT, Job, process_of
 from tests.support import warm
 
+pytestmark = pytest.mark.tools
+
 GOES_ON = f"rank {CULPRIT} on "
 
 

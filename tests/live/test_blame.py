@@ -9,6 +9,8 @@ from hocket.job.live.status import VERSION, Sent, Status
 from hocket.job.store.live import Gone
 from hocket.tools.top.table import ORDERS, rendered, sorted_ranks, state
 
+pytestmark = pytest.mark.tools
+
 STATUS = Status(
     version=VERSION,
     rank=0,

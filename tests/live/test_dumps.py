@@ -15,6 +15,8 @@ from tests.launch.processes import clean_environment, finish, start, told, write
 from tests.live.jobs import CULPRIT, DEADLINE_S, WORLD
 from tests.support import warm
 
+pytestmark = pytest.mark.tools
+
 pytest.importorskip("torch.distributed.flight_recorder")
 
 SCRIPT = f"""

@@ -6,6 +6,8 @@ from hocket.job.live.late import FIRST_S, USUAL_S, GoesOn, Lateness
 from hocket.job.store.live import Gone
 from tests.live.test_blame import ranks
 
+pytestmark = pytest.mark.tools
+
 LEAST_S = 3.0
 WAITS = {"doing": "waiting", "doing_s": 5.0}
 BUSY = {"doing": "forward", "doing_s": 5.5}

@@ -21,6 +21,8 @@ from hocket.job.live.observer import Observer
 from tests.launch.processes import clean_environment, finish, told, write
 from tests.live.jobs import CULPRIT, DEADLINE_S, WORLD, Job
 
+pytestmark = pytest.mark.tools
+
 pytest.importorskip("prometheus_client")
 
 MONITORING = Path(__file__).parents[2] / "examples" / "monitoring"

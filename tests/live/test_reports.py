@@ -22,6 +22,8 @@ from hocket.job.store.store import Store
 from hocket.settings import Settings
 from tests.live.test_blame import STATUS
 
+pytestmark = pytest.mark.tools
+
 S = 1_000_000_000
 SECRET = b"0123456789abcdef"
 

@@ -6,8 +6,12 @@ import signal
 import sys
 import time
 
+import pytest
+
 from tests.launch.processes import start, told
 from tests.live.jobs import CULPRIT, DEADLINE_S, WORLD, Job, process_of
+
+pytestmark = pytest.mark.tools
 
 PLAIN = [sys.executable, "-c", "from hocket.cli.main import main; main()"]
 

@@ -1,9 +1,12 @@
 """What measuring beside training may take of a link, whatever it wants."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hocket.measure.budget import SAVED_S_MAX, SHARE, Budget
+
+pytestmark = pytest.mark.hosts
 
 
 @given(st.lists(st.tuples(st.floats(0, 1000), st.floats(0, 2)), max_size=50))

@@ -7,6 +7,8 @@ import pytest
 from hocket.artefacts.cluster import Cluster, Host, Rack
 from hocket.measure.by_traffic import rescaled
 
+pytestmark = pytest.mark.hosts
+
 NAMES = ("h0", "h1", "h2", "h3")
 STAR = Cluster(
     hosts=tuple(Host(name=name, rack="r", bandwidth_bit_per_s=1e9) for name in NAMES), racks=(Rack(name="r"),)

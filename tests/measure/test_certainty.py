@@ -1,7 +1,11 @@
 """What a probe says of its own numbers, and when it says nothing."""
 
+import pytest
+
 from hocket.measure.certainty import imprecise, lopsided_rates, lopsided_trips
 from hocket.measure.datagrams import Trips
+
+pytestmark = pytest.mark.hosts
 
 NAMES = [f"n{at}" for at in range(9)]
 

@@ -17,6 +17,8 @@ from hocket.measure.network import _losses
 from hocket.measure.pace import Pace
 from hocket.measure.quantile import PRECISION, Quantile
 
+pytestmark = pytest.mark.hosts
+
 TOKEN = bytes(range(TOKEN_BYTES))
 
 

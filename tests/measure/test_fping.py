@@ -18,6 +18,8 @@ from hocket.measure.fping import probe_by_fping, round_trips
 from hocket.measure.options import ProbeOptions
 from hocket.measure.saved import Saved, beside
 
+pytestmark = pytest.mark.hosts
+
 RECORDED = """ICMP Host Unreachable from 10.77.0.1 for ICMP Echo sent to 10.77.0.9
 10.77.0.2  : 0.134 0.092 - 0.088 0.091
 10.77.0.22 : 1.5 1.4 1.6

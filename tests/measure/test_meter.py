@@ -6,6 +6,8 @@ import pytest
 
 from hocket.measure.meter import Meter
 
+pytestmark = pytest.mark.hosts
+
 
 def fed(meter: Meter, rates_bit_per_s: list[float], tick_s: float = 0.01, ticks: int = 10) -> float:
     """Feed so many ticks at each rate; the meter's answer and nothing after it."""

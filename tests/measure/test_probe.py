@@ -19,6 +19,8 @@ from hocket.measure.transfer import Peer, Station
 from hocket.planning import search
 from tests.measure.room import Room, Seat
 
+pytestmark = pytest.mark.hosts
+
 BRIEF = Durations(window_s=0.01, transfer_s=0.05, crowded_s=0.05)
 """Loopback needs no long transfers; what is tested is who talks to whom."""
 

@@ -17,6 +17,8 @@ from hocket.measure.hosts import AGENT, _Events, probe_hosts
 from hocket.start.output import LINE_BYTES_MAX, Channel, Screen
 from hocket.start.processes import ProcessSpec
 
+pytestmark = pytest.mark.hosts
+
 
 def test_this_machine_is_written_with_its_slots(tmp_path: Path) -> None:
     """Broken: a job on one machine could not be planned from a probe's file."""

@@ -15,6 +15,8 @@ from hocket.settings import Settings
 from hocket.start.processes import ProcessSpec
 from hocket.start.run import launch
 
+pytestmark = pytest.mark.hosts
+
 RANK = Path(__file__).with_name("quick_rank.py")
 EXAMPLES = Path(__file__).parents[2] / "examples"
 STAR = Cluster(

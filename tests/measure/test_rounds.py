@@ -8,6 +8,8 @@ import pytest
 
 from hocket.measure.rounds import crossing, tournament, within
 
+pytestmark = pytest.mark.hosts
+
 
 @pytest.mark.parametrize("hosts", range(10))
 def test_every_pair_meets_once_and_nobody_is_in_two_places(hosts: int) -> None:

@@ -16,6 +16,8 @@ from hocket.planning.ordering.matrix import build
 from hocket.planning.ordering.solve import Request, cost_s, solve
 from tests.measure.room import Room, Seat
 
+pytestmark = pytest.mark.hosts
+
 BRIEF = Durations(window_s=0.01, transfer_s=0.05, crowded_s=0.05)
 
 

@@ -18,6 +18,8 @@ from hocket.measure.steps import Durations, Step
 from hocket.start.processes import ProcessSpec
 from tests.measure.room import Room, Seat
 
+pytestmark = pytest.mark.hosts
+
 BRIEF = Durations(window_s=0.01, transfer_s=0.05, crowded_s=0.05)
 OPTIONS = ProbeOptions(limit_bit_per_s=1e10, pair_s=0.01)
 HOSTS = ("a", "b")

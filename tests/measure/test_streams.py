@@ -14,6 +14,8 @@ from hocket.measure.steps import Flow
 from hocket.start.processes import ProcessSpec
 from hocket.tools.testbed import Testbed
 
+pytestmark = pytest.mark.hosts
+
 Emulated = Callable[[Cluster], AbstractContextManager[Testbed]]
 PORT = 29_431
 

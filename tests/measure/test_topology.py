@@ -6,6 +6,8 @@ import pytest
 
 from hocket.measure.topology import find_racks, host_rates, settle_capacities, settle_rates
 
+pytestmark = pytest.mark.hosts
+
 FLAT = [[1e-4] * 8 for _ in range(8)]
 
 

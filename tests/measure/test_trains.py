@@ -14,6 +14,8 @@ from hocket.measure import datagrams, trains
 from hocket.measure.pace import OVERHEAD_BYTES, Pace
 from hocket.measure.trains import SEGMENT_BYTES, TRAINS, TRAINS_BYTES, Train
 
+pytestmark = pytest.mark.hosts
+
 TOKEN = bytes(range(trains.TOKEN_BYTES))
 
 

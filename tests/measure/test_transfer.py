@@ -10,6 +10,8 @@ from hocket.errors import PeerError
 from hocket.measure.datagrams import TOKEN_BYTES
 from hocket.measure.transfer import Peer, Station
 
+pytestmark = pytest.mark.hosts
+
 
 @pytest.mark.parametrize("lanes", [1, 2])
 def test_what_was_opened_is_closed_when_a_peer_goes(lanes: int, monkeypatch: pytest.MonkeyPatch) -> None:

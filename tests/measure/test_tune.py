@@ -15,6 +15,8 @@ from hocket.policy.algorithms import fitting
 from hocket.policy.topology import Topology
 from hocket.start.processes import ProcessSpec
 
+pytestmark = pytest.mark.hosts
+
 HERE = [ProcessSpec(argv=AGENT, host="here")] * 2
 ONE_HOST = Topology.even(world=2, hosts_per_rack=1)
 

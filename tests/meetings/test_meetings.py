@@ -21,6 +21,8 @@ from tests.meetings import script
 from tests.meetings.course import Course
 from tests.support import drawn
 
+pytestmark = pytest.mark.members
+
 CASES = drawn.cases(48)
 FOUND = (358, 484, 2155)
 """Seeds that have failed: newcomers gave up just before the member that hung, which they were to replace, was left behind."""

@@ -19,6 +19,8 @@ from hocket.planning.search import plan as planned
 from hocket.planning.trials import Trials
 from tests.planning.planner_inputs import alternating, model
 
+pytestmark = pytest.mark.hosts
+
 MODEL = model(8, 400_000)
 NOISE = 0.03
 

@@ -14,6 +14,8 @@ from hocket.tools.replay.schedule import schedule
 from tests.replay.replay_inputs import STEPS
 from tests.support.commands import completed
 
+pytestmark = pytest.mark.hosts
+
 HOCKET = str(Path(sys.executable).with_name("hocket"))
 
 

@@ -21,6 +21,8 @@ from hocket.tools.simulation.networks import from_cluster, star
 from tests.replay.replay_inputs import COMPUTE_US, ITERATIONS, SIZES, SMALL, UPDATE_US, WORKERS
 from tests.support.commands import completed
 
+pytestmark = pytest.mark.hosts
+
 HOCKET = str(Path(sys.executable).with_name("hocket"))
 
 

@@ -14,6 +14,8 @@ from hocket.cli.main import hocket
 from tests.replay.replay_inputs import ITERATIONS
 from tests.support.commands import completed
 
+pytestmark = pytest.mark.hosts
+
 HOCKET = str(Path(sys.executable).with_name("hocket"))
 
 

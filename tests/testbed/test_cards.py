@@ -9,6 +9,8 @@ from hocket.errors import TestbedError, UsageError
 from hocket.tools.testbed import Testbed
 from tests.testbed.job import ranks
 
+pytestmark = pytest.mark.hosts
+
 
 def two(cards=(100e6, 50e6)):
     hosts = [

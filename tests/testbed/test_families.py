@@ -15,6 +15,8 @@ from hocket.errors import TestbedError
 from hocket.tools.testbed import Testbed
 from tests.testbed.test_relays import SUMS
 
+pytestmark = pytest.mark.hosts
+
 TIMEOUT_S = 60
 
 

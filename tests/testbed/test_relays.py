@@ -14,6 +14,8 @@ from hocket.artefacts.cluster import Cluster, Host, Rack
 from hocket.errors import TestbedError
 from hocket.tools.testbed import Testbed
 
+pytestmark = pytest.mark.hosts
+
 TIMEOUT_S = 120
 ELEMENTS = 60_000
 HOSTS = "abcd"

@@ -24,6 +24,8 @@ pytest.importorskip("torch")
 
 from tests.torch import absent_scripts as scripts  # needs torch
 
+pytestmark = pytest.mark.members
+
 SCRIPT = Path(scripts.__file__)
 FEW = 3
 CASES = drawn.cases(FEW)

@@ -19,6 +19,8 @@ from hocket.tools.analysis.searches import searches
 from tests.support import warm
 from tests.torch.autopilot_rank import COMPARED, trained_alone
 
+pytestmark = pytest.mark.hosts
+
 SCRIPT = Path(__file__).with_name("autopilot_rank.py")
 PORTS = itertools.count(29_472)
 RACKS = Cluster(

@@ -7,6 +7,8 @@ import pytest
 from benches.delays import drift
 from tests.support import warm
 
+pytestmark = pytest.mark.hosts
+
 ITERATIONS = 60
 
 

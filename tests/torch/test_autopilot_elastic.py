@@ -25,6 +25,8 @@ pytest.importorskip("torch")
 from tests.torch.join_scripts import WIDE, made  # needs torch
 from tests.torch.trainings import Spread
 
+pytestmark = pytest.mark.members
+
 RACKS = Cluster(
     hosts=tuple(Host(name=f"h{at}", rack="ab"[at % 2], bandwidth_bit_per_s=1e9) for at in range(4)),
     racks=tuple(Rack(name=name, uplink_bit_per_s=1e8) for name in "ab"),

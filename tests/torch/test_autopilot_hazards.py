@@ -11,6 +11,8 @@ from hocket.start.processes import ProcessSpec
 from hocket.start.run import launch
 from tests.support import warm
 
+pytestmark = pytest.mark.hosts
+
 SCRIPT = Path(__file__).with_name("hazard_rank.py")
 WORLD = 3
 

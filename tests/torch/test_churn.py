@@ -17,6 +17,8 @@ pytest.importorskip("torch")
 
 from tests.torch.trainings import Local  # needs torch
 
+pytestmark = pytest.mark.members
+
 CHURN_S = float(os.environ.get("HOCKET_CHURN_S", "8"))
 CHURN_PAUSES_S = 0.5, 2.0
 GROWN_BYTES_MAX = 16 << 20

@@ -22,6 +22,8 @@ pytest.importorskip("torch")
 
 from tests.torch.trainings import PATIENCE_S, SCRIPT, Launched, Local, Training  # needs torch
 
+pytestmark = pytest.mark.members
+
 FOUNDERS = 3
 SECRET = "5e" * 16
 OTHER_LAUNCHERS = {

@@ -24,6 +24,8 @@ pytest.importorskip("torch")
 from tests.support import drawn
 from tests.torch.trainings import PATIENCE_S, Spread  # needs torch
 
+pytestmark = pytest.mark.members
+
 HOSTS = "abcd"
 """The first two are in one rack, the others in another. The launcher is on the first."""
 SILENCE_S = 3.0

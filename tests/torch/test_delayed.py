@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from hocket.settings import Settings
 from tests.support import drawn, ranks
 from tests.torch.delayed_scripts import OPTIMIZERS
+
+pytestmark = pytest.mark.late
 
 SCRIPTS = "tests.torch.delayed_scripts"
 AT_ONCE = Settings(timeout_s=30, start_timeout_s=30, sentinel=False)

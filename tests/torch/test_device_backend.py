@@ -11,6 +11,8 @@ from tests.support import ranks
 from tests.torch import hostile
 from tests.torch.device_scripts import PLANTED, WAYS
 
+pytestmark = pytest.mark.devices
+
 SETTINGS = Settings(timeout_s=60, start_timeout_s=60, sentinel=False)
 
 

@@ -13,6 +13,8 @@ from tests.sessions.scenarios import Scenario
 from tests.sessions.test_sessions import assert_trained
 from tests.support import ranks
 
+pytestmark = pytest.mark.devices
+
 SETTINGS = Settings(timeout_s=60, start_timeout_s=60, sentinel=False)
 
 

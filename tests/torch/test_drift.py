@@ -15,6 +15,8 @@ from hocket.start.processes import ProcessSpec
 from hocket.start.run import launch
 from tests.support import ranks, warm
 
+pytestmark = pytest.mark.late
+
 SCRIPTS = "tests.torch.drift_scripts"
 HERE = Settings(timeout_s=60, start_timeout_s=30)
 

@@ -21,6 +21,8 @@ torch = pytest.importorskip("torch")
 from tests.torch import drifting_scripts as scripts  # noqa: E402  # needs torch
 from tests.torch.test_elastic import run  # noqa: E402
 
+pytestmark = pytest.mark.late
+
 SCRIPTS = "tests.torch.drifting_scripts"
 SETTINGS = Settings(timeout_s=30, start_timeout_s=30)
 LATE = {"late": 30, "all": 10}

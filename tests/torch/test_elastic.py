@@ -28,6 +28,8 @@ torch = pytest.importorskip("torch")
 from tests.torch import elastic_loop_scripts as loops  # noqa: E402  # needs torch
 from tests.torch import elastic_scripts as scripts  # noqa: E402
 
+pytestmark = pytest.mark.members
+
 SCRIPT = Path(scripts.__file__)
 LOOP_SCRIPT = Path(loops.__file__)
 FEW = 2

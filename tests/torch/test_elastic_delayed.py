@@ -22,6 +22,8 @@ from tests.torch import elastic_delayed_scripts as scripts  # noqa: E402  # need
 from tests.torch import elastic_scripts, trainings  # noqa: E402
 from tests.torch.test_elastic import run  # noqa: E402
 
+pytestmark = pytest.mark.members
+
 SCRIPT = Path(scripts.__file__)
 WORLD = 3
 LOST_IN = 6

@@ -19,6 +19,8 @@ from tests.torch import trainings  # noqa: E402
 from tests.torch.elastic_scripts import EDGES  # noqa: E402
 from tests.torch.test_elastic import run  # noqa: E402
 
+pytestmark = pytest.mark.members
+
 SCRIPT = Path(scripts.__file__)
 WORLD = 3
 LOST_IN = (5, 6, 7)

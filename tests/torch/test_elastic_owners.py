@@ -18,6 +18,8 @@ from tests.torch import trainings  # noqa: E402
 from tests.torch.elastic_scripts import EDGES, LOST_IN  # noqa: E402
 from tests.torch.test_elastic import run  # noqa: E402
 
+pytestmark = pytest.mark.members
+
 SCRIPT = Path(scripts.__file__)
 FEW = 2
 CASES = int(os.environ.get("HOCKET_FUZZ_CASES", str(FEW)))

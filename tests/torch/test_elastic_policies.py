@@ -14,6 +14,8 @@ from tests.torch import elastic_policy_scripts as scripts  # noqa: E402  # needs
 from tests.torch import elastic_scripts  # noqa: E402
 from tests.torch.test_elastic import CASES, FEW, run  # noqa: E402
 
+pytestmark = pytest.mark.members
+
 SCRIPT = Path(scripts.__file__)
 LOST_IN = elastic_scripts.LOST_IN
 EDGES = ("prepared", "launched", "entered", "backward", "done", "forward", "optimizer")

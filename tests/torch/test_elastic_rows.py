@@ -17,6 +17,8 @@ from tests.torch import trainings  # noqa: E402
 from tests.torch.elastic_scripts import EDGES  # noqa: E402
 from tests.torch.test_elastic import CASES, FEW, first_without, run  # noqa: E402
 
+pytestmark = pytest.mark.members
+
 SCRIPT = Path(scripts.__file__)
 OFTEN_LOST_IN = 6
 """A step in which rank 0 has more rows than it may send to two others, and no more than it may send to one."""

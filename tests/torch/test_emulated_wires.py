@@ -15,6 +15,8 @@ from tests.support import warm
 from tests.support.engines import FABRICS
 from tests.torch.emulated_rank import BYTES, WORLD, alone
 
+pytestmark = pytest.mark.hosts
+
 SCRIPT = Path(__file__).with_name("emulated_rank.py")
 BIT_PER_S = 8e7
 HOSTS = "ab"

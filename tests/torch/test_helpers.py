@@ -19,6 +19,8 @@ from hocket.training.memory.helpers import helps, number, shared
 from tests.support import ranks, warm
 from tests.torch.helper_scripts import HELPERS, WORKERS, again_alone, alone, network, plan
 
+pytestmark = pytest.mark.hosts
+
 MODULE = "tests.torch.helper_scripts"
 GRADIENTS = {name: Gradient(name, tuple(each.shape), "f32") for name, each in network().named_parameters()}
 

@@ -15,6 +15,8 @@ from hocket.settings import Settings
 from hocket.training.programs.among import Among, ByPlan, check_plan
 from tests.support import ranks
 
+pytestmark = pytest.mark.hosts
+
 SCRIPTS = "tests.torch.hsdp_scripts"
 SETTINGS = Settings(timeout_s=60, start_timeout_s=60)
 

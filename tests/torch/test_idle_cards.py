@@ -14,6 +14,8 @@ from hocket.start.run import launch
 from tests.support import warm
 from tests.torch.cards_rank import WORKERS, alone
 
+pytestmark = pytest.mark.hosts
+
 SCRIPT = Path(__file__).with_name("cards_rank.py")
 HOSTS = tuple(
     Host(name=name, bandwidth_bit_per_s=150e6, cards_bit_per_s=(100e6, 50e6), address=None) for name in "abc"

@@ -24,6 +24,8 @@ pytest.importorskip("torch")
 
 from tests.torch.trainings import PATIENCE_S, SCRIPT, Local  # needs torch
 
+pytestmark = pytest.mark.members
+
 FEW, EVENTS = 2, 8
 SILENCE_S = 3.0
 WARM = 3

@@ -21,6 +21,8 @@ from tests.torch.delayed_scripts import loss_of, network
 from tests.torch.oversight_scripts import CENTRE, MOMENTUM, RATE, RATE_OWN_FIRST, SIZE, loss_at
 from tests.torch.own_first_scripts import ITERATIONS, KINDS, Reference, cases, far, flat
 
+pytestmark = pytest.mark.late
+
 STEPS = 60
 CASES = drawn.cases(10)
 """Of each reference."""

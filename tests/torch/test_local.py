@@ -16,6 +16,8 @@ from hocket.errors import UsageError
 from hocket.settings import Settings
 from tests.support import ranks
 
+pytestmark = pytest.mark.late
+
 SCRIPTS = "tests.torch.local_scripts"
 SETTINGS = Settings(timeout_s=30, start_timeout_s=30)
 

@@ -13,6 +13,8 @@ from hocket.artefacts.trace import changes_file
 from hocket.settings import Settings
 from tests.support import ranks
 
+pytestmark = pytest.mark.late
+
 SCRIPTS = "tests.torch.oversight_scripts"
 GUARDED = Settings(timeout_s=30, start_timeout_s=30)
 UNGUARDED = Settings(timeout_s=30, start_timeout_s=30, guard="off")

@@ -9,6 +9,8 @@ import pytest
 from hocket.settings import Settings
 from tests.support import drawn, ranks
 
+pytestmark = pytest.mark.late
+
 SCRIPTS = "tests.torch.own_first_scripts"
 AT_ONCE = Settings(timeout_s=30, start_timeout_s=30, sentinel=False)
 """Schedules begin with the first iteration."""

@@ -21,6 +21,8 @@ from tests.torch import paced_scripts as scripts  # noqa: E402
 from tests.torch.own_first_reference import flat  # noqa: E402
 from tests.torch.test_elastic import run  # noqa: E402
 
+pytestmark = pytest.mark.late
+
 WORLD = 3
 SETTINGS = Settings(timeout_s=60, start_timeout_s=60)
 

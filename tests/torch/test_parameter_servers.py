@@ -14,6 +14,8 @@ from tests.support import ranks, warm
 from tests.support.commands import completed
 from tests.torch import server_scripts
 
+pytestmark = pytest.mark.hosts
+
 LIMITS = {"timeout_s": 30, "start_timeout_s": 30}
 
 

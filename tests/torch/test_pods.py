@@ -24,6 +24,8 @@ pytest.importorskip("torch")
 from tests.torch.test_coordinator import SECRET, Coordinated  # needs torch
 from tests.torch.trainings import PORT, SCRIPT
 
+pytestmark = pytest.mark.hosts
+
 HOSTS = "abc"
 
 

@@ -11,6 +11,8 @@ import pytest
 from hocket.artefacts.cluster import Cluster, Host
 from tests.support import warm
 
+pytestmark = pytest.mark.members
+
 SCRIPT = Path(__file__).with_name("reconfigured_scripts.py")
 KILLED = -9
 LIMIT_S = 120

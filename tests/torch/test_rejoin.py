@@ -16,6 +16,8 @@ pytest.importorskip("torch")
 
 from tests.torch.trainings import PATIENCE_S, Local  # needs torch
 
+pytestmark = pytest.mark.members
+
 LEAST = 2
 
 

@@ -16,6 +16,8 @@ from hocket.start.run import launch
 from tests.support import warm
 from tests.torch.reorder_rank import alone
 
+pytestmark = pytest.mark.hosts
+
 HOSTS = 4
 PORT = 29_451
 SCRIPT = Path(__file__).with_name("reorder_rank.py")

@@ -15,6 +15,8 @@ pytest.importorskip("torch")
 
 from tests.torch.trainings import Local  # needs torch
 
+pytestmark = pytest.mark.members
+
 
 @pytest.fixture
 def trainings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Local]]:

@@ -25,6 +25,8 @@ from tests.support import ranks
 from tests.torch.served_scripts import WORKERS
 from tests.torch.test_parameter_servers import hocket_run, last_values
 
+pytestmark = pytest.mark.hosts
+
 SCRIPTS = "tests.torch.served_scripts"
 
 

@@ -22,7 +22,7 @@ from tests.torch.trainings import SCRIPT
 NODES = "n0", "n1", "n2", "n3"
 RANKS = 3
 
-pytestmark = pytest.mark.skipif(missing() is not None, reason=str(missing()))
+pytestmark = [pytest.mark.hosts, pytest.mark.skipif(missing() is not None, reason=str(missing()))]
 
 
 class Queued(Coordinated):

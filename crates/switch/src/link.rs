@@ -34,8 +34,18 @@ impl Link {
     ///
     /// Calls are in the order of `came.head`. Frames leave in the order of their arrival.
     pub fn offer(&mut self, came: Passage, wire: Wire) -> Option<Passage> {
+        self.offer_within(self.queue_ns, came, wire)
+    }
+
+    /// Forwards a frame that can wait elsewhere until half of the queue is free: the rest is for those that cannot. `None`: not
+    /// before `has_room_at`.
+    pub fn offer_held(&mut self, came: Passage, wire: Wire) -> Option<Passage> {
+        self.offer_within(self.queue_ns / 2, came, wire)
+    }
+
+    fn offer_within(&mut self, queue_ns: Nanos, came: Passage, wire: Wire) -> Option<Passage> {
         let begins = self.free_at.max(came.head);
-        if begins - came.head > self.queue_ns {
+        if begins - came.head > queue_ns {
             return None;
         }
         self.free_at = begins + self.takes(wire.bytes);
@@ -47,9 +57,9 @@ impl Link {
         Some(Passage { head: (begins + packet).min(tail), tail })
     }
 
-    /// When a full queue has room again.
+    /// When the queue has room again for a frame that is held elsewhere.
     pub fn has_room_at(&self) -> Nanos {
-        self.free_at.saturating_sub(self.queue_ns)
+        self.free_at.saturating_sub(self.queue_ns / 2)
     }
 
     /// Bytes accepted, including those in its queue.

@@ -60,7 +60,7 @@ struct Due {
     /// Links of the way that it has to cross yet, by their positions.
     left: Range<usize>,
     end: End,
-    /// A switch made it, and has it until there is room in a queue.
+    /// A switch made it, and has it until there is room in a queue. Sums that filled it would have all frames of others dropped.
     summed: bool,
     wire: Wire,
     frame: Frame,
@@ -154,7 +154,10 @@ impl Switch {
             };
             let link = &mut self.links[self.ways[due.way].links()[at]];
             let last = due.left.is_empty();
-            let Some(passage) = link.offer(Passage { head: due.at, tail: due.tail }, due.wire) else {
+            let came = Passage { head: due.at, tail: due.tail };
+            let offered =
+                if due.summed { link.offer_held(came, due.wire) } else { link.offer(came, due.wire) };
+            let Some(passage) = offered else {
                 if due.summed {
                     due.at = link.has_room_at().max(due.at + 1);
                     due.tail = due.tail.max(due.at);

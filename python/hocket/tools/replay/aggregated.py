@@ -120,14 +120,14 @@ class _Summing:
                 "hint: simulate larger slots, fewer of them, or record fewer iterations"
             )
         last: dict[int, int] = {}
-        total = 0
+        total, first_piece = 0, len(self.pieces)
         for piece in range(pieces):
             size = min(self.switch.slot_bytes, first.bytes - piece * self.switch.slot_bytes)
             free = self.pieces[-self.switch.slots].freed if len(self.pieces) >= self.switch.slots else {}
             for worker, begun in ready.items():
                 after = (begun, *((free[worker],) if worker in free else ()))
                 last[worker] = self._sent(worker, size, after)
-            total = self._summed(first.destination, size, last)
+            total = self._summed(first.destination, first_piece, size, last)
         for worker, at in recorded.items():
             self.arrives[at], self.leaves[at] = total, last[worker]
 
@@ -156,8 +156,9 @@ class _Summing:
             gap_s = self.switch.timeout_s
         return self._put(Message(worker, self._at(worker), size, after, gap_s, -1))
 
-    def _summed(self, server: int, size: int, pieces: dict[int, int]) -> int:
-        """Add the sums of a piece, by rack and of all, and the news that its slots are free; return the one to the server."""
+    def _summed(self, server: int, first: int, size: int, pieces: dict[int, int]) -> int:
+        """Add the sums of a piece, by rack and of all, and the news that its slots are free; return the one to the server. `first`:
+        number of the key's first piece."""
         home = self._at(server)
         by_rack: dict[int, list[int]] = defaultdict(list)
         for worker, piece in pieces.items():
@@ -176,7 +177,7 @@ class _Summing:
             )
             for worker in pieces
         }
-        self.pieces.append(Piece(size, server, dict(pieces), freed, total))
+        self.pieces.append(Piece(size, server, first, dict(pieces), freed, total))
         return total
 
     def _at(self, rank: int) -> int:

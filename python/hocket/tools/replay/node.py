@@ -43,11 +43,18 @@ def main() -> None:
         pieces = Pieces(sent.pieces, job.rank, sent.ports) if sent.pieces else None
         node = Node(mesh, job.rank, traffic.messages, settings.timeout_s, pieces)
         steps: list[float] = []
-        for _ in range(repeat):
+        for run in range(repeat):
             job.store.barrier("replay/start", job.rank, job.world, settings.timeout_s)
             arrived = node.run()
-            everyone = job.store.gather("replay/arrivals", job.rank, job.world, arrived, settings.timeout_s)
+            # Rank 0 alone needs them: they are megabytes, and would take long to everybody over slow links.
+            if job.rank:
+                job.store.set(f"replay/arrivals/{run}/{job.rank}", arrived)
+            job.store.barrier("replay/end", job.rank, job.world, settings.timeout_s)
+            if job.rank:
+                continue
             times_s = [0.0] * len(traffic.messages)
+            keys = [f"replay/arrivals/{run}/{rank}" for rank in range(1, job.world)]
+            everyone = [arrived, *(job.store.get(key, settings.timeout_s) for key in keys)]
             for place, time_s in (each for own in everyone for each in own):
                 times_s[place] = time_s
             steps += steps_s(traffic.messages, times_s, traffic.workers)

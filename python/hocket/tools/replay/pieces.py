@@ -46,11 +46,12 @@ AGAIN_S = 0.05
 
 
 class Piece(Struct, frozen=True, array_like=True):
-    """One piece of all workers' pushes of a key. Numbers of messages in the traffic: `sends` and `freed` by worker, `total` of the
-    sum."""
+    """One piece of all workers' pushes of a key. `first`: number of the key's first piece. Numbers of messages in the traffic: `sends`
+    and `freed` by worker, `total` of the sum."""
 
     bytes: int
     server: int
+    first: int
     sends: dict[int, int]
     freed: dict[int, int]
     total: int
@@ -160,8 +161,9 @@ class Pieces:
         yield piece.total
 
     def _overtaken(self, number: int) -> None:
-        """Send again what was sent well before this piece, once."""
-        for lost in [each for each in self._unheard if each < number - OVERTAKEN]:
+        """Send again what was sent well before this piece of the same key, once: workers send keys in orders of their own."""
+        first = self._pieces[number].first
+        for lost in [each for each in self._unheard if first <= each < number - OVERTAKEN]:
             if self._patience_s[lost] == AGAIN_S:
                 self._again(lost)
 
