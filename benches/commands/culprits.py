@@ -30,7 +30,8 @@ def command(
     """One of three ranks, each on a host of its own, goes wrong in one of many ways: who is blamed, and how long it takes.
 
     Under `hocket run`, the launcher's last words count; in an elastic job, whom the others go on without; under torchrun, each
-    survivor's last line and its error's `rank`; for `warning`, what the launcher says while the job runs. Half a minute for each
+    survivor's last line and its error's `rank`; for `warning`, what the launcher says while the job runs; for `hocket top`, what
+    `hocket top --json` names until the job ends, or, where others only wait, until it names the right rank. Half a minute for each
     job; cables are cut where network namespaces are allowed.
 
     Example: python -m benches culprits --row loop --system torchrun

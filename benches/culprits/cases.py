@@ -15,12 +15,14 @@ START_S = 120.0
 """Longest time until ranks begin."""
 WARNING = "warning"
 """Words of the launcher, while the job runs, about a rank for which the others wait."""
+TOP = "hocket top"
+"""Words of `hocket top --json` beside the job, until its end; where others only wait, until the first about the culprit."""
 WARNED_PATIENCE_S = 120.0
-"""Time-out of jobs that are to be warned of before it."""
+"""Time-out of jobs that are to be warned of before it, or looked at."""
 ENDING = ("hocket run", "elastic", "torchrun")
 AT_ONCE = ("hocket run", "torchrun")
 """Systems of cases that elastic jobs have not: these have no process groups, and begin with the same model."""
-SYSTEMS = (*ENDING, WARNING)
+SYSTEMS = (*ENDING, WARNING, TOP)
 
 
 class Case(Struct, frozen=True):
@@ -35,7 +37,7 @@ class Case(Struct, frozen=True):
     @property
     def systems(self) -> tuple[str, ...]:
         """Systems that can show the failure."""
-        return (*self.ending, WARNING) if self.waits else self.ending
+        return (*self.ending, *([WARNING] if self.waits else []), TOP)
 
 
 CASES = {

@@ -14,8 +14,8 @@ from pathlib import Path
 from msgspec import Struct
 
 from benches.culprits import memory, words
-from benches.culprits.cases import CULPRIT, PATIENCE_S, START_S, WARNED_PATIENCE_S, WARNING, WORLD, Case
-from benches.culprits.notes import Read
+from benches.culprits.cases import CULPRIT, PATIENCE_S, START_S, TOP, WARNED_PATIENCE_S, WARNING, WORLD, Case
+from benches.culprits.notes import TO_WATCH, Read
 from benches.culprits.starting import Started
 from benches.emulated import hosts
 from hocket.errors import PeerError
@@ -27,7 +27,7 @@ END_S = 60.0
 TICK_S = 0.005
 GIGABIT = 1e9
 LAST_WORDS_MAX = 6000
-BLAMED = {"elastic": words.left_out, WARNING: words.warned}
+BLAMED = {"elastic": words.left_out, WARNING: words.warned, TOP: words.looked}
 """How ranks are blamed, where it is not by the launcher's last word."""
 
 
@@ -71,13 +71,17 @@ def run(case: Case, system: str) -> Found:
         job = _Job(case, system, started, Path(name))
         with contextlib.ExitStack() as stack:
             stack.callback(job.end)
+            if system == TOP:
+                Path(name, TO_WATCH).touch()
             if system == "torchrun":
                 started.torchrun()
             else:
                 started.hocket(
                     elastic=system == "elastic",
-                    patience_s=WARNED_PATIENCE_S if system == WARNING else PATIENCE_S,
+                    patience_s=WARNED_PATIENCE_S if system in (WARNING, TOP) else PATIENCE_S,
                 )
+            if system == TOP:
+                job.look()
             wrong_s = job.wrong_s()
             if case.kind == "cut cable":
                 if not isinstance(emulation, NamespaceEmulation):
@@ -94,6 +98,13 @@ class _Job:
         self._notes = Read(directory)
         self._held: dict[int, int] = {}
         """Process descriptors of ranks."""
+
+    def look(self) -> None:
+        """Let `hocket top` look at the job, and the culprit fail once it does."""
+        self._await(self._started.may_be_found, START_S)
+        log = self._started.top()
+        self._await(lambda: bool(words.whole_looks(log.read_text())), START_S)
+        (self._directory / TO_WATCH).unlink()
 
     def wrong_s(self) -> float:
         """Wait for the failure, and return its time."""
@@ -116,7 +127,7 @@ class _Job:
             time.sleep(TICK_S)
         said = self._started.said()
         code = launcher.poll()
-        waited_s = PATIENCE_S if self._case.waits and self._system != WARNING else 0.0
+        waited_s = PATIENCE_S if self._case.waits and self._system not in (WARNING, TOP) else 0.0
         return Found(
             took_s=None if over_s is None else over_s - wrong_s - waited_s,
             blamed=BLAMED.get(self._system, words.blamed)(said),
@@ -142,17 +153,21 @@ class _Job:
 
     def _over_s(self) -> float | None:
         """Time of the end of the job, or time at which the survivors of an elastic job continued; None before."""
-        if self._system == WARNING:
-            over = bool(words.warned(self._started.said()))
+        if self._system in (WARNING, TOP) and self._case.waits:
+            # Of several ranks that are blamed in turn, each counts until the culprit is, or the job has ended.
+            over = CULPRIT in BLAMED[self._system](self._started.said()) or self._is_over()
         elif self._system == "torchrun":
             over = all(_has_ended(self._held[rank]) for rank in SURVIVORS if rank in self._held)
         else:
-            over = self._started.processes[0].poll() is not None
+            over = self._is_over()
         went_on = [self._went_on_s(rank) for rank in SURVIVORS] if self._system == "elastic" else [None]
         known = [each for each in went_on if each is not None]
         if len(known) == len(went_on):
             return max(known)
         return time.monotonic() if over else None
+
+    def _is_over(self) -> bool:
+        return all(each.poll() is not None for each in self._started.processes)
 
     def _went_on_s(self, rank: int) -> float | None:
         """Time of the rank's first step without the culprit."""

@@ -9,6 +9,10 @@ from pathlib import Path
 
 import msgspec
 
+TO_WATCH = "to watch"
+"""File that keeps ranks from going wrong until an observer of the job has looked at it."""
+TICK_S = 0.01
+
 
 class Caught(msgspec.Struct, frozen=True, kw_only=True):
     """Error with which a rank ended; `rank`, `why` and `exit_code`: its attributes, if any."""
@@ -39,6 +43,11 @@ class Notes:
         step = msgspec.json.encode(Step(at_s=time.monotonic(), world=world))
         with (self._directory / f"{self.rank}.steps").open("ab") as file:
             file.write(step + b"\n")
+
+    def await_observer(self) -> None:
+        """Wait until somebody looks at the job, if somebody is to."""
+        while (self._directory / TO_WATCH).exists():
+            time.sleep(TICK_S)
 
     def goes_wrong(self) -> None:
         """Note that the culprit fails now."""

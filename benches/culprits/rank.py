@@ -119,6 +119,8 @@ class Training:
         self.kind, self.culprit, self.notes = kind, culprit, notes
         self.raises = Raises()
         width = 8
+        if kind == "other model":
+            notes.await_observer()
         if kind == "other model" and notes.rank == culprit:
             width = 9
             notes.goes_wrong()
@@ -147,6 +149,8 @@ class Training:
 
     def _steps(self) -> Iterator[int]:
         for step in range(STEPS):
+            if step == WRONG_AT:
+                self.notes.await_observer()
             if self.rank == self.culprit and step == WRONG_AT:
                 self.notes.goes_wrong()
                 if self.kind == "early end":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from benches.culprits.cases import CASES, CULPRIT, SYSTEMS, WARNING, Case
+from benches.culprits.cases import CASES, CULPRIT, SYSTEMS, TOP, WARNING, Case
 from benches.culprits.jobs import Found, run, shown
 from benches.row import Row
 from hocket.errors import PeerError
@@ -19,6 +19,7 @@ ENDS = {
     "elastic": "until the others have made a step without it",
     "torchrun": "until the others have ended",
     WARNING: "until the launcher warns of it",
+    TOP: "until it is named, where the job ends in its last word",
 }
 
 
@@ -26,7 +27,7 @@ def is_right(found: Found, system: str) -> bool:
     """Return whether the final output names the culprit; elastic jobs must continue to the end, with no other rank left out."""
     if system == "torchrun":
         return found.all_name_culprit
-    if system == WARNING:
+    if system in (WARNING, TOP):
         return found.names_culprit
     return found.names_culprit and (found.code == 0) == (system == "elastic")
 
@@ -35,8 +36,8 @@ def words_of(found: Found, system: str) -> str:
     if system == "torchrun":
         return shown(found.data)
     ranks = ", ".join(map(str, found.blamed)) or "nobody"
-    if system == WARNING:
-        return f"warns of rank {ranks}"
+    if system in (WARNING, TOP):
+        return f"{'warns of' if system == WARNING else 'names'} rank {ranks}"
     what = "goes on without" if system == "elastic" else "blames"
     return f"{what} rank {ranks}, exit code {found.code}"
 
@@ -59,7 +60,7 @@ def rows(case: Case, systems: tuple[str, ...], runs: int) -> Iterator[Row]:
         took_s = [each.took_s for each in found if each.took_s is not None]
         if len(took_s) < len(found):
             raise PeerError(f"{case.kind}, {system}: nobody noticed\n{found[-1].said}")
-        after = "after the time-out, " if case.waits and system != WARNING else ""
+        after = "after the time-out, " if case.waits and system not in (WARNING, TOP) else ""
         yield Row.over(
             took_s,
             name=case.kind,

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benches.culprits.cases import CULPRIT, LEAST, PATIENCE_S, START_S, WORLD
+from hocket.job.live.files import SUFFIX
 from hocket.settings import Settings
 from hocket.tools.demo.emulation import Emulation
 
@@ -52,8 +53,18 @@ class Started:
         options = ["--hosts", str(slots), "--ssh", str(reach), "--timeout", f"{patience_s:g}"]
         options += ["--store", self._emulation.address(self._hosts[0])]
         options += ["--elastic", f"{LEAST}:{WORLD}"] if elastic else []
-        silence = {"HOCKET_HEARTBEAT_TIMEOUT_S": f"{patience_s:g}"}
+        # `hocket top` finds the one job of this directory.
+        silence = {"HOCKET_HEARTBEAT_TIMEOUT_S": f"{patience_s:g}", "TMPDIR": str(self._directory)}
         self._start(self._hosts[0], [*HOCKET, "run", *options, "-m", *self._rank], silence)
+
+    def top(self) -> Path:
+        """Look at the job that `hocket` has started, and return the log."""
+        self._start(self._hosts[0], [*HOCKET, "top", "--json"], {"TMPDIR": str(self._directory)})
+        return self.logs[-1]
+
+    def may_be_found(self) -> bool:
+        """Return whether observers find the job."""
+        return any(self._directory.glob(f"hocket-*/*.{SUFFIX}"))
 
     def torchrun(self) -> None:
         """Start torchrun's agents. Rank N's stderr is in `N.said`: agents add their own to its output."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
+from typing import Any
 
 WARNED = re.compile(r"^rank (\d+) on \S+ is late: ", re.MULTILINE)
 FAILED = re.compile(r"^hocket: rank (\d+) on \S+ failed: ", re.MULTILINE)
 LEFT_OUT = re.compile(r"epoch \d+ (?:without|after) (.+?)(?: has left)?: \d+ of \d+ ranks go on")
+ENDED = re.compile(r"^hocket: the job has ended(?:: rank (\d+) on)?", re.MULTILINE)
 RANK = re.compile(r"\brank (\d+) on\b")
 OTHER_CALL = re.compile(r"\bbut rank (\d+) calls\b")
 OTHER_BUFFER = re.compile(r"\bon rank (\d+) and\b")
@@ -32,6 +35,28 @@ def warned(said: str) -> tuple[int, ...]:
     (1,)
     """
     return tuple(sorted({int(rank) for rank in WARNED.findall(said)}))
+
+
+def looked(said: str) -> tuple[int, ...]:
+    """Ranks that looks at a job blame, from the output of `hocket top --json`; nobody, if its last word on a job that has ended
+    names no rank.
+
+    >>> looked('{"blame": null}\\n{"blame": {"rank": 1, "how": "late"}}\\nhocket: the job has ended')
+    ()
+    >>> looked('{"blame": {"rank": 1, "how": "failed"}}\\nhocket: the job has ended: rank 1 on b failed: SIGKILL')
+    (1,)
+    """
+    if "" in ENDED.findall(said):
+        return ()
+    blames = [look["blame"] for look in whole_looks(said)]
+    return tuple(sorted({each["rank"] for each in blames if each is not None}))
+
+
+def whole_looks(said: str) -> list[dict[str, Any]]:
+    """Return the objects of `hocket top --json` that have been written to their ends."""
+    return [
+        json.loads(line) for line in said.splitlines(keepends=True) if line[:1] == "{" and line[-1] == "\n"
+    ]
 
 
 def left_out(said: str) -> tuple[int, ...]:

@@ -10,7 +10,6 @@ from hocket.errors import UsageError
 AGAIN = "a model that is distributed again"
 BESIDE_OWNERS = "changes of a plan in which owners update"
 BUFFERS = "equal buffers"
-CLIPPING = "clipping"
 DDP = "DDP over another backend"
 DEVICE = "a model on a device"
 ELASTIC = "elastic jobs"
@@ -141,7 +140,7 @@ REFUSED: dict[tuple[str, str], str] = {
         "policy {policy} and parameter servers: each would have all buckets\n"
         "hint: a plan says which buckets go by the policy and which are served"
     ),
-    (SERVERS, CLIPPING): _TOGETHER,
+    (SERVERS, GRADIENTS): _TOGETHER,
     (SERVERS, BUFFERS): _TOGETHER,
     (OWNERS, GRADIENTS): (
         "{what}: {named} is divided among its owners, of which this rank is one at most\n"

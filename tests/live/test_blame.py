@@ -65,6 +65,14 @@ def test_where_nobody_reports_nobody_is_blamed():
     assert blame(ranks(**{f"_{rank}": {"age_s": 30.0} for rank in range(4)}), {}) is None
 
 
+def test_the_launchers_verdict_counts_more_than_who_was_lost_first():
+    """Broken: of a job that has ended, a rank would be blamed that ended because of another one."""
+    gone = {0: Gone(message="rank 0 gave up", fault=0)}
+    ended = Gone(message="rank 2 on a failed: SIGKILL (exit code 137)", fault=2)
+    found = blame(ranks(_1={"age_s": 30.0}), gone, ended)
+    assert (found.rank, found.how, found.why) == (2, "failed", ended.message)
+
+
 LONG = {"doing_s": 8.0}
 
 
@@ -106,6 +114,19 @@ def test_a_lost_rank_is_blamed_unless_the_job_goes_on():
     found = blame(ranks(**{**elastic, "_1": {"elastic": True, "wait_s": 0.0}}), gone)
     assert (found.rank, found.how) == (1, "slow")
     assert blame(ranks(), {3: Gone(message="rank 3 has left", fault=None)}) is None
+
+
+def test_of_ranks_that_accuse_one_another_the_most_accused_is_blamed():
+    """Broken: where a rank calls something else than all others, one of these would be blamed, as it says so first."""
+    said = {1: 0, 0: 1, 2: 1, 3: 1}
+    gone = {
+        by: Gone(message=f"rank {by} gave up: rank {of} calls another", fault=of) for by, of in said.items()
+    }
+    found = blame({}, gone)
+    assert (found.rank, found.how, found.why) == (1, "lost", "rank 0 gave up: rank 1 calls another")
+    # Before the others have said so, nobody knows.
+    assert blame(ranks(), {1: gone[1]}) is None
+    assert blame(ranks(), {0: gone[0], 2: gone[2]}).rank == 1
 
 
 def view(count):

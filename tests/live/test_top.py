@@ -131,6 +131,27 @@ def test_a_job_that_ends_is_said_to_have_ended(tmp_path):
     assert (code, "hint: run this as the same user" in err) == (2, True), err
 
 
+def test_a_job_that_fails_is_said_to_have_ended_because_of_a_rank(tmp_path):
+    """Broken: who looks at a job when a rank is killed would see it vanish, and not learn which."""
+    with Job(tmp_path, "trains", "-n", "4") as job:
+        number = process_of(job.trains(), CULPRIT)
+        watching = start([*PLAIN, "top", "--json"], TMPDIR=str(tmp_path))
+        try:
+            assert json.loads(watching.stdout.readline())["ended"] is None
+            os.kill(number, signal.SIGKILL)
+            out, err = watching.communicate(timeout=DEADLINE_S)
+        finally:
+            watching.kill()
+            watching.communicate()
+    last = json.loads(out.splitlines()[-1])
+    assert (last["blame"]["rank"], last["blame"]["how"]) == (CULPRIT, "failed"), last["blame"]
+    assert f"rank {CULPRIT} on" in last["ended"], last["ended"]
+    assert "SIGKILL" in last["ended"], last["ended"]
+    assert (watching.returncode, err) == (0, f"hocket: the job has ended: {last['ended']}\n")
+    blamed = [json.loads(line)["blame"] for line in out.splitlines()]
+    assert {each["rank"] for each in blamed if each is not None} == {CULPRIT}, blamed
+
+
 def test_two_jobs_are_listed(tmp_path):
     """Broken: a user would look at some job of theirs, and not know which."""
     keeper = (

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 import hocket.torch as hk
+from hocket.artefacts.plan import Schedule
 from hocket.errors import ReplicaError
 from hocket.planning.walk import rate_factor
 from hocket.torch.distribute import distributed_of
@@ -207,4 +208,21 @@ def overflowing_alone() -> list[list[bool]]:
         own = flat(model).isfinite().all()
         anchor = own_first_reference.flat(model.state_dict().values()).isfinite().all()
         found.append([bool(own), bool(anchor)])
+    return found
+
+
+def at_gates() -> list[tuple[list[float], float]]:
+    """Parameters after steps of a scaler, of which some overflow: without gates, and with them."""
+    found = []
+    for overlap in ("barrier", "gates"):
+        model = network()
+        names = [name for name, _ in model.named_parameters()]
+        plan = plan_for(model, Schedule(overlap=overlap), [names[2:], names[:2]])
+        model, optimizer = hk.distribute(
+            model, torch.optim.SGD(model.parameters(), lr=RATE, momentum=0.5), plan=plan
+        )
+        scaler = new_scaler()
+        for iteration in range(ITERATIONS):
+            stepped(model, optimizer, scaler, iteration)
+        found.append((flat(model).tolist(), scaler.get_scale()))
     return found

@@ -233,6 +233,7 @@ def limits():
 
     model(torch.ones(2, 6)).sum().backward()
     attempt(lambda: hk.clip_grad_norm_(model, 1.0))
+    attempt(lambda: torch.amp.GradScaler("cpu").step(optimizer))
     other = nn.Linear(2, 2)
     attempt(lambda: hk.distribute(other, torch.optim.SGD(other.parameters(), lr=0.1)))
     optimizer.step()

@@ -158,8 +158,9 @@ def test_a_worker_that_stalls_is_named(tmp_path):
 
 def test_what_servers_cannot_do_is_refused(tmp_path):
     """A model would train otherwise than its script says, silently."""
-    clip, second, changed = run(tmp_path, "limits").returned[0]
+    clip, scaled, second, changed = run(tmp_path, "limits").returned[0]
     assert "they were pushed" in clip
+    assert "scaled gradients were pushed" in scaled
     assert "have one already" in second
     assert "`nesterov`" in changed
 

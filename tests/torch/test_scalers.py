@@ -58,3 +58,9 @@ def test_other_factors_on_ranks_are_noticed(tmp_path: Path, steps: str) -> None:
 def test_an_overflow_of_one_rank_leaves_no_trace(tmp_path: Path) -> None:
     """Broken: infinity would stay in a rank's own parameters, or in the anchor."""
     assert returned("overflowing_alone", tmp_path) == [[[True, True]] * 30] * 2
+
+
+def test_a_scaler_waits_for_gates(tmp_path: Path) -> None:
+    """Broken: each rank would unscale gradients that are not reduced yet, and step by its own."""
+    for without, gated in returned("at_gates", tmp_path):
+        assert without == gated

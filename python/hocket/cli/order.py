@@ -55,7 +55,8 @@ Found = TypeVar("Found")
 @file_option(
     "--topology",
     "topology_path",
-    text="AWS instance topology (JSON), nodes of Kubernetes (JSON) or SLURM's topology.conf.",
+    text="AWS instance topology (JSON), nodes of Kubernetes (JSON) or SLURM's topology.conf; with --cluster, notes where it "
+    "has hosts of different racks below one switch.",
 )
 @click.option(
     "--labels",
@@ -258,8 +259,11 @@ def _given(
     hosts: Path | None,
     skip: bool,
 ) -> Matrix:
-    if sum(path is not None for path in (matrix_path, cluster_path, topology_path)) != 1:
-        raise click.UsageError("one of --matrix, --cluster and --topology says what the network is like")
+    compared = cluster_path is not None and topology_path is not None
+    if sum(path is not None for path in (matrix_path, cluster_path, topology_path)) != 1 + compared:
+        raise click.UsageError(
+            "one of --matrix, --cluster and --topology says what the network is like; with a cluster, a topology is compared"
+        )
     if bandwidth_path is not None and matrix_path is None:
         raise click.UsageError("--bandwidth-matrix is for --matrix; a cluster has its own rates")
     if labels is not None and topology_path is None:
@@ -269,7 +273,12 @@ def _given(
     if cluster_path is not None:
         if listed:
             raise click.UsageError("--hosts is for --matrix and --topology; a cluster has its own hosts")
-        return of_cluster(files.read(cluster_path, Cluster), skip_unreachable=skip)
+        cluster = files.read(cluster_path, Cluster)
+        found = of_cluster(cluster, skip_unreachable=skip)
+        if topology_path is not None:
+            doubts = topology.doubts(topology_path, cluster, labels.split(",") if labels else None)
+            found = replace(found, notes=(*found.notes, *doubts))
+        return found
     if topology_path is not None:
         found = topology.read(topology_path, names, labels.split(",") if labels else None)
     elif matrix_path is not None:

@@ -19,7 +19,7 @@ from hocket.job.live.files import newest
 from hocket.job.live.observer import Observer, View
 from hocket.job.live.stack import asked
 from hocket.tools.top.find import job_of
-from hocket.tools.top.screen import watch
+from hocket.tools.top.screen import ENDED, watch
 from hocket.tools.top.table import ORDERS, rendered
 
 RANKS_SHOWN = 64
@@ -103,15 +103,18 @@ def _dump(observer: Observer) -> None:
 
 def _as_json(observer: Observer, interval_s: float | None) -> None:
     """Print an object, or one in each interval until the job ends."""
-    _print(observer.look())
-    while interval_s is not None:
+    view = observer.look()
+    _print(view)
+    while interval_s is not None and view.ended is None:
         time.sleep(interval_s)
         try:
             view = observer.look()
         except StoreGoneError:
-            _say("the job has ended")
+            _say(ENDED)
             return
         _print(view)
+    if view.ended is not None:
+        _say(f"{ENDED}: {view.ended}")
 
 
 def _print(view: View) -> None:

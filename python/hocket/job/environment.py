@@ -21,6 +21,7 @@ from hocket.settings import Settings
 PORT_FIRST, PORT_COUNT = 20_000, 12_000
 """Range of derived ports: below the ports that Linux gives to outgoing connections (32768 and up)."""
 SECRET_BYTES_MIN = 16
+MAKE_ONE = "`openssl rand -hex 32` makes one"
 NO_LAUNCHER = "no launcher"
 """Launcher's name for a process that no variable numbers."""
 
@@ -240,9 +241,13 @@ def _secret(environment: Mapping[str, str], job: str) -> tuple[bytes, bool]:
     try:
         secret = bytes.fromhex(text)
     except ValueError:
-        raise UsageError("HOCKET_SECRET is not hexadecimal") from None  # its value must not be printed
+        raise UsageError(
+            f"HOCKET_SECRET is not hexadecimal\nhint: {MAKE_ONE}"
+        ) from None  # its value must not be printed
     if len(secret) < SECRET_BYTES_MIN:
-        raise UsageError(f"HOCKET_SECRET has {len(secret)} bytes: it needs {SECRET_BYTES_MIN}")
+        raise UsageError(
+            f"HOCKET_SECRET has {len(secret)} bytes: it needs {SECRET_BYTES_MIN}\nhint: {MAKE_ONE}"
+        )
     return secret, True
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hocket.errors import UsageError
-from hocket.job.environment import SECRET_BYTES_MIN
+from hocket.job.environment import MAKE_ONE, SECRET_BYTES_MIN
 from hocket.job.store import address as addresses
 from hocket.job.store import listening
 from hocket.job.store.server import Server
@@ -34,7 +34,6 @@ from hocket.start.until_over import TICK_S, end_by, say_goodbye, until_over
 
 LOST_S = 1.0
 """Time without any rank after which a job without a journal ends: none of them comes back."""
-UNSPECIFIED = ("0.0.0.0", "::")  # noqa: S104  # which are refused
 
 log = logging.getLogger("hocket.coordinator")
 
@@ -183,7 +182,7 @@ def _resumed(wanted: Wanted, stack: contextlib.ExitStack) -> Journal | None:
 
 def _place(wanted: Wanted, settings: Settings, before: Journal | None) -> Place:
     host, port = addresses.split(wanted.address, variable="--listen")
-    if host in UNSPECIFIED:
+    if host in addresses.UNSPECIFIED:
         raise UsageError(
             f"--listen {wanted.address}: ranks cannot come to that address\n"
             "hint: give the name or the address by which they reach this machine"
@@ -239,7 +238,7 @@ def secret_in(path: Path) -> str:
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise UsageError(f"{path} is not hexadecimal") from None
+        raise UsageError(f"{path} is not hexadecimal\nhint: {MAKE_ONE}") from None
 
 
 def checked_secret(text: str, where: str) -> str:
@@ -247,7 +246,7 @@ def checked_secret(text: str, where: str) -> str:
     try:
         size = len(bytes.fromhex(text))
     except ValueError:
-        raise UsageError(f"{where} is not hexadecimal\nhint: `openssl rand -hex 32` makes one") from None
+        raise UsageError(f"{where} is not hexadecimal\nhint: {MAKE_ONE}") from None
     if size < SECRET_BYTES_MIN:
-        raise UsageError(f"{where} has {size} bytes: it needs {SECRET_BYTES_MIN}")
+        raise UsageError(f"{where} has {size} bytes: it needs {SECRET_BYTES_MIN}\nhint: {MAKE_ONE}")
     return text

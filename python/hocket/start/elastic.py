@@ -57,7 +57,12 @@ class Place:
     def server(self, stack: contextlib.ExitStack, entrance: Entrance, settings: Settings) -> Server:
         """Serve until the stack ends. RendezvousError: the port is taken, or none is free."""
         server = Server(
-            self.listeners, self.port, bytes.fromhex(self.secret), entrance, ports=settings.port_range
+            self.listeners,
+            self.port,
+            bytes.fromhex(self.secret),
+            entrance,
+            ports=settings.port_range,
+            elsewhere="give --listen another ADDRESS:PORT of this machine; port 0 is a free one, which is printed",
         )
         if settings.silence_by_path(elastic=True):
             entrance.watch(server.tcp_info)

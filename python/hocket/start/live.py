@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import time
 from collections.abc import Sequence
 
 from hocket.errors import UsageError
@@ -13,9 +14,14 @@ from hocket.job.live.alarm import Alarm
 from hocket.job.live.endpoint import Endpoint
 from hocket.job.live.files import SUFFIX, LiveJob, kept, newest, traced
 from hocket.job.live.observer import Observer
+from hocket.job.store.ledger import Ledger
+from hocket.job.store.live import Gone
 from hocket.job.store.server import Server
 from hocket.members.coordination import Coordination
 from hocket.settings import Settings
+
+TOLD_S, TICK_S = 1.5, 0.01
+"""Time in which observers, which look once a second, hear how the job has ended."""
 
 log = logging.getLogger("hocket.run")
 
@@ -62,3 +68,17 @@ def observed(
     if settings.warns_of_late:
         alarm = Alarm(Observer(lambda: newest(job)), late_s=settings.late_s)
         stack.callback(alarm.close)
+
+
+def say_goodbye(ledger: Ledger, store: Server, ended: Gone | None) -> None:
+    """Wait, not for long, until those who look at the job know how it has ended. None: nobody is at fault."""
+    if ended is None:
+        return
+
+    def end() -> None:
+        ledger.live.ended = ended
+
+    store.call(end)
+    deadline_s = time.monotonic() + TOLD_S
+    while not ledger.live.all_told() and time.monotonic() < deadline_s:
+        time.sleep(TICK_S)

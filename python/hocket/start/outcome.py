@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 import signal
 from dataclasses import dataclass
 
@@ -11,6 +12,8 @@ from hocket.members.roster import Ended
 from hocket.start.processes import SIGNALLED, Process
 
 LAST_LINES_SHOWN = 8
+NOT_REACHED, NOT_FOUND = 255, 127
+"""Exit codes of ssh, and of shells."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,6 +21,7 @@ class Failure:
     """Rank that failed. `code` is 128 + N for signal N. `condemned`: the launcher killed it, whatever it would have died of.
 
     `ended`: the launcher ended it, as the job had failed. `accusers`: ranks that did not go on because of it; `why`: their reason.
+    `reach`: command that runs something on its host, if that is another one.
     """
 
     rank: int
@@ -28,6 +32,7 @@ class Failure:
     ended: bool = False
     accusers: tuple[int, ...] = ()
     why: str | None = None
+    reach: str = ""
 
     @property
     def how(self) -> str:
@@ -46,9 +51,19 @@ class Failure:
 
     def __str__(self) -> str:
         last_words = "".join(f"\n    {line}" for line in self.last_lines[-LAST_LINES_SHOWN:])
-        return f"rank {self.rank} on {self.host} failed: {self.how}" + (
-            f"; its last words:{last_words}" if last_words else ""
+        return (
+            f"rank {self.rank} on {self.host} failed: {self.how}"
+            + (f"; its last words:{last_words}" if last_words else "")
+            + self._hint()
         )
+
+    def _hint(self) -> str:
+        """Return a line on hosts that are not reached, or lack a command, as the exit codes of ssh and of shells say."""
+        if not self.reach or self.ended or self.code not in (NOT_REACHED, NOT_FOUND):
+            return ""
+        if self.code == NOT_REACHED:
+            return f"\nhint: {NOT_REACHED} is what ssh exits with where it does not reach a host: try `{self.reach} true`"
+        return f"\nhint: {NOT_FOUND} says that a command is not there: try `{self.reach} python3`, and see `hocket run --python`"
 
     def error(self, message: str) -> PeerError:
         """Return the error of the whole job, ready to raise."""
@@ -92,4 +107,5 @@ def failure_of(process: Process, *, ended: bool = False) -> Failure:
         last_lines=lines,
         condemned=by_us and process.code == SIGNALLED + signal.SIGKILL,
         ended=ended,
+        reach=shlex.join(process.spec.prefix) if process.spec.remote else "",
     )

@@ -77,7 +77,14 @@ def store_for(names: Sequence[str], given: str | None, ssh: str) -> str:
         UsageError: there is no route to any of them.
     """
     address = given or _address_towards(names, ssh)
-    return addresses.join(address, 0) if ":" not in address or addresses.is_literal(address) else address
+    if ":" not in address or addresses.is_literal(address):
+        address = addresses.join(address, 0)
+    if addresses.split(address, variable="--store")[0] in addresses.UNSPECIFIED:
+        raise UsageError(
+            f"--store {given}: ranks cannot come to that address\n"
+            "hint: give one by which they reach this machine, or leave --store out"
+        )
+    return address
 
 
 def _address_towards(names: Sequence[str], ssh: str) -> str:
@@ -89,7 +96,8 @@ def _address_towards(names: Sequence[str], ssh: str) -> str:
         found = [*filter(None, pool.map(lambda name: addresses.towards(machine_of(name, ssh)), others))]
     if not found:
         raise UsageError(
-            f"no address of this machine is known that `{others[0]}` could reach\nhint: give it with --store ADDRESS"
+            f"no address of this machine is known that `{others[0]}` could reach\nhint: give it with --store ADDRESS, if the name "
+            "of that host is right, and ssh knows a way to it"
         )
     # A name for this machine itself may resolve to loopback, which the others cannot reach.
     reached = [each for each in found if not addresses.is_loopback(each)] or found[:1]

@@ -21,6 +21,7 @@ from hocket.errors import UsageError
 from hocket.job.store import address as addresses
 from hocket.job.store import listening
 from hocket.job.store.ledger import Ledger
+from hocket.job.store.live import Gone
 from hocket.job.store.server import Server
 from hocket.job.store.store import Store
 from hocket.job.store.verdict import Exit, Report, settled, verdict
@@ -29,7 +30,7 @@ from hocket.settings import Settings
 from hocket.start import elastic
 from hocket.start.elastic import Elastic
 from hocket.start.last_ones import LastOnes
-from hocket.start.live import observed
+from hocket.start.live import observed, say_goodbye
 from hocket.start.outcome import Failure, Outcome, failure_of
 from hocket.start.processes import SIGNALLED, Flow, Process, ProcessSpec, end_all
 from hocket.start.replacements import Replacements
@@ -104,7 +105,14 @@ def launch(
             host, port = addresses.split(store, variable="store") if store else (addresses.LOOPBACK, 0)
             listeners = listening.under(host, interface=settings.interface, one_host=False)
             services.store = stack.enter_context(
-                Server(listeners, port, bytes.fromhex(secret), services.ledger, ports=settings.port_range)
+                Server(
+                    listeners,
+                    port,
+                    bytes.fromhex(secret),
+                    services.ledger,
+                    ports=settings.port_range,
+                    elsewhere="give another ADDRESS:PORT of this machine by --store, or none: a free port is found",
+                )
             )
             store = addresses.join(host, services.store.port)
             if members_min is not None:
@@ -123,6 +131,8 @@ def launch(
                 settings = services.elastic.settings
                 services.ledger.live.goodput = services.elastic.stores.goodput
             _put(values, store, bytes.fromhex(secret))
+            # When those of this process have closed.
+            stack.callback(services.say_goodbye)
             observed(stack, store, secret, processes[0].argv, settings)
         if store is None:
             raise UsageError("when rank 0 serves the store, `store` must say where")
@@ -146,6 +156,8 @@ def launch(
             start = functools.partial(starter.replace, services.elastic.job)
             replacements = Replacements(coordination, len(processes), respawn, start)
             failures = _ElasticWatch(begun, signals, services, services.elastic, replacements).until_the_end()
+        if failures and not signals:
+            services.ended = Gone(message=str(failures[0]), fault=failures[0].rank)
     end_by(signals)
     ended = None if coordination is None else coordination.roster.ended
     if services.failure is not None:
@@ -160,6 +172,13 @@ class _Services:
     ledger: Ledger = field(default_factory=Ledger)
     store: Server | None = None
     elastic: Elastic | None = None
+    ended: Gone | None = None
+    """End of a job that has failed."""
+
+    def say_goodbye(self) -> None:
+        """Let observers hear how the job has ended."""
+        if self.store is not None:
+            say_goodbye(self.ledger, self.store, self.ended)
 
     @property
     def reports(self) -> Mapping[int, Report]:

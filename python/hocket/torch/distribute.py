@@ -442,6 +442,11 @@ def _number(name: str, value: Any) -> float:
 
 def distributed_of(model: torch.nn.Module) -> Distributed:
     """Return what `distribute` made of the model. UsageError: the model is not distributed."""
+    if not isinstance(model, torch.nn.Module):
+        raise UsageError(
+            f"not a model, but of type {type(model).__name__}\n"
+            "hint: the model itself, which hk.distribute has returned, and not its parameters"
+        )
     found = _distributed.get(model)
     if found is None:
         raise UsageError(

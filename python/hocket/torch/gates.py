@@ -28,6 +28,7 @@ from hocket.torch.observer import Observer
 from hocket.torch.patches import Patches
 from hocket.torch.placement import Layer, Placement
 from hocket.torch.put_off import PutOff
+from hocket.torch.scales import Look
 from hocket.training.memory.framework import Values
 
 _alive: WeakSet[Gates] = WeakSet()
@@ -55,13 +56,13 @@ class Gates:
     All gates also open for `state_dict`, `load_state_dict`, copies and pickles of the model, its submodules and the optimizer,
     for `parameters()`, `buffers()` and their named forms of the model and its submodules outside forward (so that
     `torch.nn.utils.clip_grad_norm_(model.parameters(), 1)` sees reduced gradients), for `zero_grad` without a step before it,
-    and before a fork. After a deferred `step`, `zero_grad` sets gradients to None at once, and fills them with zeros when they are
-    stepped.
+    before a fork, and before a `GradScaler` looks at gradients. After a deferred `step`, `zero_grad` sets gradients to None at
+    once, and fills them with zeros when they are stepped.
 
     Accesses that cannot be noticed need `open_all()` first: `layer.weight`, `layer.weight.grad`, a buffer of a layer,
-    `optimizer.state` and `optimizer.param_groups[0]["params"]` read by hand between backward and the next forward;
-    `GradScaler.unscale_` and `GradScaler.step`; a second backward without a forward between. A layer that uses a
-    parameter of a module which it does not call, and did not in the observed forward, may get the previous step's value.
+    `optimizer.state` and `optimizer.param_groups[0]["params"]` read by hand between backward and the next forward; a second
+    backward without a forward between. A layer that uses a parameter of a module which it does not call, and did not in the
+    observed forward, may get the previous step's value.
 
     Attributes:
         barrier_reason: reason why the last `step()` was not deferred, or why the first one will not be. None: it was, or will be.
@@ -285,6 +286,7 @@ class Gates:
     def _install_on_optimizer(self) -> None:
         optimizer = self._optimizer
         opens: Callable[..., None] = functools.partial(_open_all, self)
+        self.patches.keep(Look(optimizer, self.open_all))
         self.patches.keep(optimizer.register_state_dict_pre_hook(opens, prepend=True))
         self.patches.keep(optimizer.register_load_state_dict_pre_hook(opens, prepend=True))
         self.patches.replace(optimizer, "__getstate__", functools.partial(_state, self, optimizer))

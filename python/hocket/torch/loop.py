@@ -104,7 +104,7 @@ def batches(
     if isinstance(dataset, torch.utils.data.IterableDataset) or not hasattr(dataset, "__len__"):
         raise UsageError(
             f"batches: {type(dataset).__name__} has no length, or gives its samples in its own order\n"
-            "hint: a data set with __len__ and __getitem__, or a DataLoader of your own in each rank"
+            "hint: a data set with __len__ and __getitem__, or a DataLoader of your own in each rank (docs/data.md)"
         )
     found, dealt = distributed_of(model), ""
     if shares is not None:

@@ -6,6 +6,8 @@ from typing import Any
 
 import torch
 
+from hocket.torch.scales import Look
+
 _ABSENT = object()
 
 
@@ -14,10 +16,10 @@ class Patches:
 
     def __init__(self) -> None:
         """Begin without patches."""
-        self._handles: dict[int, torch.utils.hooks.RemovableHandle] = {}
+        self._handles: dict[int, torch.utils.hooks.RemovableHandle | Look] = {}
         self._replaced: dict[int, tuple[Any, dict[str, tuple[Any, Any]]]] = {}
 
-    def keep(self, handle: torch.utils.hooks.RemovableHandle) -> None:
+    def keep(self, handle: torch.utils.hooks.RemovableHandle | Look) -> None:
         """Keep the handle of a hook."""
         self._handles[handle.id] = handle
 

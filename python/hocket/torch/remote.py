@@ -8,8 +8,10 @@ from typing import Any
 import torch
 
 from hocket.errors import UsageError
+from hocket.refusals import GRADIENTS, SERVERS, refused
 from hocket.torch import hyperparameters, optimizers
 from hocket.torch.scaled_rates import as_in_step
+from hocket.torch.scales import Look
 
 
 class Remote:
@@ -24,11 +26,13 @@ class Remote:
         self.kind = hyperparameters.kind_of(optimizer, self._parameters.values())
         self.group_of = hyperparameters.group_of(optimizer, self._parameters)
         self.groups = hyperparameters.groups_of(optimizer)
+        self._looks = Look(optimizer, _refuse_scaler)
         optimizer.step = optimizers.wrapped_step(optimizer, self._on_step)  # type: ignore[method-assign]
 
     def end(self) -> None:
         """Let steps be as they were."""
         self._ended = True
+        self._looks.remove()
 
     def numbers(self) -> list[float]:
         """Return current numbers of all groups, as the next step has them."""
@@ -59,3 +63,9 @@ class Remote:
             )
         plain()
         return loss
+
+
+def _refuse_scaler() -> None:
+    raise refused(
+        SERVERS, GRADIENTS, what="a GradScaler: scaled gradients were pushed", hint="bfloat16 needs no scaler"
+    )

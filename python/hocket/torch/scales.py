@@ -24,6 +24,9 @@ from hocket.training.memory.buckets import LoadedBucket
 _latest: ref[torch.amp.GradScaler] | None = None
 """Scaler that has scaled or stepped last."""
 
+LOOKS = "_hocket_looks"
+"""Attribute of an optimizer: calls before a scaler looks at its gradients."""
+
 
 class Call:
     """Step of the optimizer that a scaler makes."""
@@ -239,11 +242,30 @@ def _noting(plain: Callable[..., Any]) -> Callable[..., Any]:
         global _latest  # noqa: PLW0603
         if scaler.is_enabled():
             _latest = ref(scaler)
+            for call in tuple(getattr(args[0], LOOKS, {}).values()) if args else ():
+                call()
         return plain(scaler, *args, **kwargs)
 
     return noting
 
 
+class Look:
+    """Call before a scaler looks at an optimizer's gradients, until `remove`."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer, call: Callable[[], object]) -> None:
+        """Have it called from now on."""
+        self._optimizer, self.id = optimizer, id(self)
+        optimizer.__dict__.setdefault(LOOKS, {})[self.id] = call
+
+    def remove(self) -> None:
+        """Have it called no longer, and leave nothing; idempotent."""
+        calls = self._optimizer.__dict__.get(LOOKS, {})
+        calls.pop(self.id, None)
+        if not calls:
+            self._optimizer.__dict__.pop(LOOKS, None)
+
+
 # A scaler leaves no other mark on a loss or an optimizer.
 torch.amp.GradScaler.scale = _noting(torch.amp.GradScaler.scale)  # type: ignore[method-assign]
+torch.amp.GradScaler.unscale_ = _noting(torch.amp.GradScaler.unscale_)  # type: ignore[method-assign]
 torch.amp.GradScaler.step = _noting(torch.amp.GradScaler.step)  # type: ignore[method-assign]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from hocket.artefacts.cluster import Cluster, Host
 from hocket.errors import ArtefactError
 from hocket.planning.ordering import topology
 from hocket.planning.ordering.solve import Request, find_groups, solve
@@ -111,6 +112,25 @@ def test_labels_of_nodes_are_levels_from_the_top_down(tmp_path: Path) -> None:
     assert sum(a != b for a, b in zip(places, places[1:] + places[:1], strict=True)) == 4, (
         "each rack is left once"
     )
+
+
+def test_labels_that_contradict_a_measurement_are_named(tmp_path: Path) -> None:
+    """Broken: an order by labels that lie would cross trunks all the time, and nobody would learn why it is slow."""
+    path = tmp_path / "nodes.json"
+    path.write_text(json.dumps(NODES))
+
+    def cluster(racks: str) -> Cluster:
+        hosts = (Host(name=f"n{at}", rack=rack, bandwidth_bit_per_s=1e9) for at, rack in enumerate(racks))
+        return Cluster(hosts=tuple(hosts))
+
+    by_rack = [topology.REGION_AND_ZONE[1], RACK]
+    for truth in ("abcdabcd", "abababab", "aaaaaaaa"):
+        assert topology.doubts(path, cluster(truth), by_rack) == []
+    # Zones are above racks.
+    assert topology.doubts(path, cluster("abcdabcd")) == []
+    one, other = topology.doubts(path, cluster("abcdbacd"), by_rack)
+    assert "has n0, n4 below one switch, z0/k0, and the cluster has them in racks a, b" in one
+    assert "n1, n5" in other
 
 
 def test_a_node_without_the_label_is_named(tmp_path: Path) -> None:

@@ -1,8 +1,9 @@
 """Rank for which the others wait, by what all ranks have reported. Pure.
 
-In synchronous training all ranks take steps of the same length: what tells them apart is who waits. In order: a rank that is lost,
-which ends a job unless it is elastic; one that reports nothing any more; one that has not come to a step for which others have
-waited long; one that, step for step, lets others wait. What a rank does while others wait for it is the reason.
+In synchronous training all ranks take steps of the same length: what tells them apart is who waits. In order: a rank that has ended
+the job, as its launcher says; one that is lost, which ends a job unless it is elastic; one that reports nothing any more; one that
+has not come to a step for which others have waited long; one that, step for step, lets others wait. What a rank does while others
+wait for it is the reason.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from msgspec import Struct
 
 from hocket.job.live.status import Status
 from hocket.job.store.live import Gone
+from hocket.job.store.verdict import Report, verdict
 
 SILENT_INTERVALS, SILENT_S = 3, 1.0
 """A rank is silent after so many intervals and so many seconds without a report: its thread may be late on a busy machine."""
@@ -24,27 +26,42 @@ UNEVEN = 0.2
 
 
 class Blame(Struct, frozen=True, kw_only=True):
-    """Rank for which others wait. `how`: `lost`, `silent`, `late` (now), or `slow` (in each step). `why`: for people."""
+    """Rank for which others wait. `how`: `failed` (the job has ended), `lost`, `silent`, `late` (now), or `slow` (in each step).
+    `why`: for people."""
 
     rank: int
     how: str
     why: str
 
 
-def blame(reports: Mapping[int, tuple[float, Status]], gone: Mapping[int, Gone]) -> Blame | None:
-    """Return the rank at fault, or None. `reports`: last status of each rank, with its age in seconds."""
+def blame(
+    reports: Mapping[int, tuple[float, Status]], gone: Mapping[int, Gone], ended: Gone | None = None
+) -> Blame | None:
+    """Return the rank at fault, or None. `reports`: last status of each rank, with its age in seconds. `ended`: end of the job."""
+    if ended is not None and ended.fault is not None:
+        return Blame(rank=ended.fault, how="failed", why=ended.message)
     here = {rank: each for rank, each in reports.items() if rank not in gone}
-    lost = _lost(gone)
+    lost = _lost(here, gone)
     if lost is not None and not any(status.elastic for _, status in here.values()):
         return lost
     return _silent(here) or _late(here) or _slow(here) or lost
 
 
-def _lost(gone: Mapping[int, Gone]) -> Blame | None:
-    for each in gone.values():
-        if each.fault is not None:
-            return Blame(rank=each.fault, how="lost", why=each.message.partition("\n")[0])
-    return None
+def _lost(here: Collection[int], gone: Mapping[int, Gone]) -> Blame | None:
+    reports = {
+        rank: Report(reason=each.message, cause=None if each.fault == rank else each.fault)
+        for rank, each in gone.items()
+        if each.fault is not None
+    }
+    found = verdict({}, reports)
+    if found is None:
+        return None
+    # A rank that calls something else accuses another one, too: what the others say is known in a moment.
+    if found.rank in here and len(found.accusers) == 1 and len(here) > 1:
+        return None
+    own = gone.get(found.rank)
+    by = found.rank if own is not None and own.fault == found.rank else found.accusers[0]
+    return Blame(rank=found.rank, how="lost", why=gone[by].message.partition("\n")[0])
 
 
 def _silent(here: Mapping[int, tuple[float, Status]]) -> Blame | None:

@@ -41,6 +41,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
         goodput: share of an elastic job's work that stands, where its launcher tells.
         others: number of ranks whose reports are of another version of Hocket.
         dumps: number of times that dumps were asked for.
+        ended: how the job has ended, in the words of its launcher; None: it runs.
     """
 
     ranks: dict[int, Seen]
@@ -50,6 +51,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     goodput: float | None
     others: int = 0
     dumps: int = 0
+    ended: str | None = None
 
     def waits_for_others_s(self, rank: int) -> float | None:
         """Return the part of a step for which a rank waits for other ranks, not for the network, or None."""
@@ -123,9 +125,12 @@ def view_of(sight: Sight) -> View:
     return View(
         ranks=ranks,
         gone=sight.gone,
-        blame=blame({rank: (each.age_s, each.status) for rank, each in ranks.items()}, sight.gone),
+        blame=blame(
+            {rank: (each.age_s, each.status) for rank, each in ranks.items()}, sight.gone, sight.ended
+        ),
         network_s=min(waits) if waits and len(waits) == len(ranks) else None,
         goodput=sight.goodput,
         others=len(sight.reports) - len(ranks),
         dumps=sight.dumps,
+        ended=None if sight.ended is None else sight.ended.message,
     )

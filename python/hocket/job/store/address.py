@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from hocket.errors import RendezvousError, UsageError
 
 LOOPBACK = "127.0.0.1"
+UNSPECIFIED = ("0.0.0.0", "::")  # noqa: S104  # to which no peer can come
 PORT_MAX = 65535
 FAR_AWAY = ("192.0.2.1", "2001:db8::1")
 """Documentation addresses, used by no host (RFC 5737, RFC 3849): routes to them are the default ones."""

@@ -116,7 +116,7 @@ class Ledger:
             case Tell():
                 self._waits.answer(client, self.live.tell(request, now_ns))
             case Look():
-                self._waits.answer(client, self.live.look(request, self._left, self._lost, now_ns))
+                self._waits.answer(client, self.live.look(client, request, self._left, self._lost, now_ns))
             case Leave():
                 self._leave(client, request)
 
@@ -153,6 +153,7 @@ class Ledger:
     def disconnect(self, client: int) -> None:
         """Handle the end of a client's connection; without an earlier `Leave`, its rank is lost."""
         self._waits.drop(client)
+        self.live.forget(client)
         member = self._members.pop(client, None)
         if member is not None and member.rank is not None:
             self.refuse(

@@ -44,12 +44,13 @@ class Gone(Struct, frozen=True, kw_only=True):
 
 class Sight(Struct, frozen=True, kw_only=True):
     """Job as an observer sees it. `goodput`: share of an elastic job's work that stands, if its launcher knows it. `dumps`: number
-    of times that dumps were wanted."""
+    of times that dumps were wanted. `ended`: how the job has ended, and the rank at fault, once its launcher knows."""
 
     reports: dict[int, Report]
     gone: dict[int, Gone]
     goodput: float | None = None
     dumps: int = 0
+    ended: Gone | None = None
 
 
 class Live:
@@ -59,6 +60,10 @@ class Live:
         """Begin without reports."""
         self.goodput: Callable[[], float | None] = lambda: None
         """Source of the job's goodput: its launcher's."""
+        self.ended: Gone | None = None
+        """End of the job, from its launcher."""
+        self._observers: dict[int, bool] = {}
+        """Clients that have looked, and whether they have since the end."""
         self._reports: dict[int, tuple[int, Raw]] = {}
         self._wanted: set[int] = set()
         self._dumps, self._dumps_ns = 0, -DUMPS_NS
@@ -74,10 +79,19 @@ class Live:
         self._wanted.discard(request.rank)
         return Done(value=Raw(msgspec.json.encode(Wanted(stack=wanted, dumps=self._dumps))))
 
+    def all_told(self) -> bool:
+        """Return whether all observers have looked since the job's end."""
+        return all(list(self._observers.values()))
+
+    def forget(self, client: int) -> None:
+        """Note that a client is gone."""
+        self._observers.pop(client, None)
+
     def look(
-        self, request: Look, left: Mapping[int, Failed], lost: Mapping[int, Failed], now_ns: int
+        self, client: int, request: Look, left: Mapping[int, Failed], lost: Mapping[int, Failed], now_ns: int
     ) -> Answer:
         """Return a `Sight`. `left`: ranks that are gone in order; `lost`: others that are gone; with why."""
+        self._observers[client] = self.ended is not None
         if request.stack_of is not None:
             self._wanted.add(request.stack_of)
         if request.dumps and now_ns - self._dumps_ns >= DUMPS_NS:
@@ -91,5 +105,6 @@ class Live:
             | {rank: Gone(message=each.message, fault=each.rank) for rank, each in lost.items()},
             goodput=self.goodput(),
             dumps=self._dumps,
+            ended=self.ended,
         )
         return Done(value=Raw(msgspec.json.encode(sight)))

@@ -92,6 +92,7 @@ class Server:
         port: 0 for one that is free at all of them; `ports`: first and last of those to choose from, zeros for any.
         secret: the job's.
         machine: answers clients; default: a store.
+        elsewhere: how the user has it listen elsewhere, for errors.
 
     Raises:
         RendezvousError: the address is taken or not one of this machine.
@@ -109,9 +110,12 @@ class Server:
         machine: Machine | None = None,
         *,
         ports: tuple[int, int] = (0, 0),
+        elsewhere: str = "set HOCKET_STORE to a free ADDRESS:PORT of rank 0's machine, on all ranks",
     ) -> None:
         choices = [port] if port else [0] * PORTS_TRIED if ports == (0, 0) else range(ports[0], ports[1] + 1)
-        self._listeners = _listen_at_all(hosts, choices)
+        if port == 0 and ports != (0, 0):
+            elsewhere = "give more ports by HOCKET_PORTS=FIRST-LAST"
+        self._listeners = _listen_at_all(hosts, choices, elsewhere)
         self._port = int(self._listeners[0].getsockname()[1])
         self._secret = secret
         self._machine: Machine = Ledger() if machine is None else machine
@@ -370,7 +374,15 @@ class Server:
             log.warning("store: further dropped connections are not logged")
 
 
-def _listen_at_all(hosts: Sequence[str], ports: Sequence[int]) -> tuple[socket.socket, ...]:
+WHY = {
+    errno.EADDRINUSE: "another job or program uses it",
+    errno.EADDRNOTAVAIL: "it is no address of this machine",
+    errno.EACCES: "the first ports, up to 1023 on most machines, are root's",
+}
+"""Reasons why nobody can listen at an address, in a user's words."""
+
+
+def _listen_at_all(hosts: Sequence[str], ports: Sequence[int], elsewhere: str) -> tuple[socket.socket, ...]:
     """Return sockets on the first of `ports` that is free at all addresses; 0 is one of the system's choice."""
     for at, port in enumerate(ports):
         with contextlib.ExitStack() as undo:
@@ -385,10 +397,9 @@ def _listen_at_all(hosts: Sequence[str], ports: Sequence[int]) -> tuple[socket.s
                         break
                     where = addresses.join(host, chosen)
                     tried = f"ports {ports[0]} to {ports[-1]} of {host}" if len(set(ports)) > 1 else where
+                    why = f"{WHY[error.errno or 0]}; " if error.errno in WHY else ""
                     raise RendezvousError(
-                        f"the store cannot listen at {tried} on {socket.gethostname()}: {error.strerror}\n"
-                        "hint: another job or program may use it, or it is no address of this machine; set HOCKET_STORE "
-                        "to a free ADDRESS:PORT of rank 0's machine, on all ranks"
+                        f"the store cannot listen at {tried} on {socket.gethostname()}: {error.strerror}\nhint: {why}{elsewhere}"
                     ) from None
             else:
                 undo.pop_all()

@@ -107,7 +107,7 @@ def nobody_gave(request: Get) -> Failed:
     """Return the answer to a wait for a value that does not come."""
     whom = _rank_of(request.key)
     named = "" if whom is None else f" of rank {whom}"
-    message = f"nobody gave `{request.key}`{named} within {request.timeout_s:g} s"
+    message = f"nobody gave `{request.key}`{named} within {round(request.timeout_s, 1):g} s"
     return Failed(message=message, rank=whom, missing=() if whom is None else (whom,))
 
 
@@ -117,7 +117,7 @@ def did_not_come(request: Gather, missing: Sequence[int]) -> Failed:
     more = f" and {len(missing) - RANKS_NAMED_MAX} more" if len(missing) > RANKS_NAMED_MAX else ""
     message = (
         f"{'ranks' if len(missing) > 1 else 'rank'} {named}{more} of {request.world} did not come to `{request.name}` within "
-        f"{request.timeout_s:g} s\nhint: see whether they were started and what they printed"
+        f"{round(request.timeout_s, 1):g} s\nhint: see whether they were started and what they printed"
     )
     return Failed(message=message, rank=missing[0], missing=tuple(missing))
 

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from hocket import typed
+from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.decoding import MALFORMED, clipped, text_of, unreadable, why
 from hocket.errors import ArtefactError, UsageError
 from hocket.job import slurm
@@ -42,6 +43,36 @@ def read(path: Path, hosts: Sequence[str] | None = None, labels: Sequence[str] |
     `labels`: of Kubernetes' nodes, from the top down; None: REGION_AND_ZONE. Raises ArtefactError when the file is no form of
     them, or lacks a host or a label.
     """
+    paths = _paths(path, hosts, labels)
+    names = list(paths)
+    levels = np.array([[_levels(paths[a], paths[b]) for b in names] for a in names], dtype=np.float64)
+    return build(names, LEAF_S * LEVEL_FACTOR**levels, None, what=(str(path), ""))
+
+
+def doubts(path: Path, cluster: Cluster, labels: Sequence[str] | None = None) -> list[str]:
+    """Return a sentence on each lowest switch of the file that has some hosts of several racks of the cluster, and not all of them.
+    Switches within a rack, or above whole racks, are no contradiction. `labels` and errors: as `read`."""
+    racks = {host.name: host.rack for host in cluster.hosts}
+    ways = _paths(path, list(racks), labels)
+    below: dict[tuple[str, ...], list[str]] = {}
+    for host, way in ways.items():
+        below.setdefault(way, []).append(host)
+    divided = {
+        rack for rack in racks.values() if len({ways[host] for host in racks if racks[host] == rack}) > 1
+    }
+    return [
+        f"{path} has {', '.join(hosts)} below one switch, {'/'.join(way)}, and the cluster has them in racks "
+        f"{', '.join(dict.fromkeys(racks[host] for host in hosts))}: the order follows the cluster. If that was measured, mend "
+        "the labels"
+        for way, hosts in below.items()
+        if len(found := {racks[host] for host in hosts}) > 1 and found & divided
+    ]
+
+
+def _paths(
+    path: Path, hosts: Sequence[str] | None, labels: Sequence[str] | None
+) -> dict[str, tuple[str, ...]]:
+    """Return the switches above each host, from the top down."""
     try:
         text = text_of(path)
     except (OSError, ValueError) as error:
@@ -52,14 +83,12 @@ def read(path: Path, hosts: Sequence[str] | None = None, labels: Sequence[str] |
         if missing:
             raise ArtefactError(f"{path}: it has no host {', '.join(missing)}")
         paths = {host: paths[host] for host in hosts}
-    names = list(paths)
-    if len(names) > HOSTS_MAX:
+    if len(paths) > HOSTS_MAX:
         raise ArtefactError(
-            f"{path} has {len(names)} hosts, at most topology.HOSTS_MAX = {HOSTS_MAX} are ordered\n"
+            f"{path} has {len(paths)} hosts, at most topology.HOSTS_MAX = {HOSTS_MAX} are ordered\n"
             "hint: --hosts FILE with those of the job"
         )
-    levels = np.array([[_levels(paths[a], paths[b]) for b in names] for a in names], dtype=np.float64)
-    return build(names, LEAF_S * LEVEL_FACTOR**levels, None, what=(str(path), ""))
+    return paths
 
 
 def _levels(one: tuple[str, ...], other: tuple[str, ...]) -> int:

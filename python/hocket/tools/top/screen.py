@@ -27,6 +27,7 @@ HELP = "  ".join(
 )
 
 
+ENDED = "the job has ended"
 UP, DOWN, ESCAPE = "up", "down", "escape"
 SEQUENCES = {b"\x1b[A": UP, b"\x1bOA": UP, b"\x1b[B": DOWN, b"\x1bOB": DOWN, b"\x1b": ESCAPE}
 READ_BYTES = 32
@@ -141,7 +142,9 @@ def watch(observer: Observer, console: Console, *, interval_s: float, title: str
             try:
                 view = observer.look(state.wants(view))
             except StoreGoneError:
-                return "the job has ended"
+                return ENDED
+            if view.ended is not None:
+                return f"{ENDED}: {view.ended}"
 
 
 def _shown(view: View, state: State, console: Console, title: str) -> RenderableType:

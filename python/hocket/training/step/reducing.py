@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from hocket.errors import UsageError
 from hocket.policy.policy import Value
-from hocket.refusals import CLIPPING, NO_MEANS, SERVERS, SHARES, TURNS, refused
+from hocket.refusals import GRADIENTS, NO_MEANS, SERVERS, SHARES, TURNS, refused
 from hocket.training.checkpoint.saved import SavedSession
 from hocket.training.memory import buckets as bucket_memory
 from hocket.training.memory.buckets import LoadedBucket
@@ -83,7 +83,7 @@ class ReducingSession(Step):
         if self.source.served is not None:
             hint = "clip without parameter servers, or scale the loss"
             what = "gradients are not there to be clipped: they were pushed"
-            raise refused(SERVERS, CLIPPING, what=what, hint=hint)
+            raise refused(SERVERS, GRADIENTS, what=what, hint=hint)
         self.finish_step()
 
     def flush(self) -> None:
