@@ -1,7 +1,8 @@
 //! Parts of the elements that go up a tree each, where they are added, and down one, given by number: trees that fill the links of a
 //! network (`hocket-plan` finds them). Both have the same root; with links that are alike in both directions it is one tree.
 //!
-//! Parts travel in segments, all trees' first ones first, so that every link has messages of all trees that cross it.
+//! Parts travel in segments that are about as long in all trees, all trees' first ones first, so that every link has messages of all
+//! trees that cross it, and none waits long for what another one sends.
 
 use crate::entry::{Entry, Fits, Takes};
 use crate::{Call, Group, Kind, Misfit, Weave};
@@ -108,8 +109,6 @@ fn weave(numbers: &[u32], _: Kind, _: usize, call: &Call, weave: &mut dyn Weave)
         .collect();
     let all: u64 = weights(numbers, n).sum();
     let elements = call.whole().len();
-    let most = (MESSAGES_MAX / (2 * n * trees.len()).max(1)).clamp(1, SEGMENTS_MAX);
-    let segments = (elements / trees.len().max(1) / SEGMENT_ELEMENTS_MIN).clamp(1, most);
     let edge = |weight: u64| (elements as u128 * u128::from(weight) / u128::from(all)) as usize;
     let parts: Vec<Call> = trees
         .iter()
@@ -119,21 +118,35 @@ fn weave(numbers: &[u32], _: Kind, _: usize, call: &Call, weave: &mut dyn Weave)
             Some(call.within(&(start..edge(*before))))
         })
         .collect();
-    for segment in 0..segments {
-        for ((_, root, [up, _]), call) in trees.iter().zip(&parts) {
-            let part = call.part(segment, segments);
+    let lengths: Vec<usize> = parts.iter().map(|call| call.whole().len()).collect();
+    let segments = segments(&lengths, n);
+    let rounds = segments.iter().copied().max().unwrap_or_default();
+    for round in 0..rounds {
+        let of_round = |at: usize| {
+            let [next, after] = [round, round + 1].map(|round| segments[at] * round / rounds);
+            (after > next).then(|| parts[at].part(next, segments[at]))
+        };
+        for (at, (_, root, [up, _])) in trees.iter().enumerate() {
+            let Some(part) = of_round(at) else { continue };
             for &(member, parent) in up.iter().rev() {
-                call.message(member, parent, &part, true, weave);
+                parts[at].message(member, parent, &part, true, weave);
             }
-            call.complete(*root, &part, weave);
+            parts[at].complete(*root, &part, weave);
         }
-        for ((.., [_, down]), call) in trees.iter().zip(&parts) {
-            let part = call.part(segment, segments);
+        for (at, (.., [_, down])) in trees.iter().enumerate() {
+            let Some(part) = of_round(at) else { continue };
             for &(member, parent) in down {
-                call.message(parent, member, &part, false, weave);
+                parts[at].message(parent, member, &part, false, weave);
             }
         }
     }
+}
+
+/// By tree: into how many segments its part is cut, alike in length.
+fn segments(lengths: &[usize], n: usize) -> Vec<usize> {
+    let all: usize = lengths.iter().sum();
+    let shortest = (2 * n * all / MESSAGES_MAX).max(SEGMENT_ELEMENTS_MIN);
+    lengths.iter().map(|length| (length / shortest).clamp(1, SEGMENTS_MAX)).collect()
 }
 
 #[cfg(test)]

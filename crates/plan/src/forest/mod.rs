@@ -2,12 +2,13 @@
 //!
 //! Every rank collects an equal part of the elements along trees into it and spreads the sum along trees out of it. `wiring` is the
 //! network as a graph; `graph` has the least time, `scale` whole numbers of trees for it, `split` removes switches, `pack` finds the
-//! trees.
+//! trees, `shallow` makes them less deep.
 
 mod flow;
 mod graph;
 mod pack;
 mod scale;
+mod shallow;
 mod split;
 #[cfg(test)]
 mod tests;
@@ -114,7 +115,8 @@ fn trees(graph: &Graph, bound: Ratio, routed: &BTreeSet<(usize, usize)>) -> Opti
     };
     let symmetric = between == between.reversed();
     (each > 0).then_some(())?;
-    Some(Packed { trees: pack::packed(&between, each)?, each, symmetric })
+    let trees = shallow::shallower(pack::packed(&between, each)?, &between);
+    Some(Packed { trees, each, symmetric })
 }
 
 /// The parts of each root's elements that go up by one tree and down by one.

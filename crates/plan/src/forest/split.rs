@@ -6,9 +6,14 @@
 
 use super::flow::Flow;
 use super::graph::Graph;
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 type Pair = (usize, usize);
+
+/// Numbers of neighbours that each one before a switch sends to, fewest first: flows of few pairs share few links, on which the one
+/// that is behind gets no more than others.
+const SPREADS: [usize; 4] = [1, 2, 4, usize::MAX];
 
 #[derive(Clone)]
 struct Split {
@@ -28,9 +33,12 @@ pub fn without_switches(graph: &Graph, trees: u64, routed: &BTreeSet<Pair>) -> G
         let parts = split.parts(switch);
         let on_routes: &dyn Fn(Pair) -> bool = &|pair| routed.contains(&pair);
         let only_here: &dyn Fn(Pair) -> bool = &|(from, to)| parts[from] != parts[to];
-        let even = [[on_routes, on_routes], [only_here, on_routes]].into_iter().find_map(|wanted| {
+        let wanted = [[on_routes, on_routes], [only_here, on_routes]];
+        let mut tried =
+            SPREADS.into_iter().flat_map(|spread| wanted.iter().map(move |wanted| (spread, wanted)));
+        let even = tried.find_map(|(spread, wanted)| {
             let mut even = split.clone();
-            even.fill(switch, &wanted);
+            even.fill(switch, wanted, spread);
             even.remove(switch);
             even.graph.admits(trees).then_some(even)
         });
@@ -70,9 +78,9 @@ impl Split {
         parts
     }
 
-    /// Shares out what flows through a switch as evenly as whole numbers allow: of each vertex before it among those behind that the
-    /// first of `wanted` names which names any.
-    fn fill(&mut self, switch: usize, wanted: &[&dyn Fn(Pair) -> bool]) {
+    /// Shares out what flows through a switch as evenly as whole numbers allow: of each vertex before it among so many of those
+    /// behind that the first of `wanted` names which names any, at first.
+    fn fill(&mut self, switch: usize, wanted: &[&dyn Fn(Pair) -> bool], spread: usize) {
         let [mut before, mut after] = self.neighbours(switch);
         let partners: Vec<Vec<usize>> = before
             .iter()
@@ -91,14 +99,18 @@ impl Split {
             .collect();
         loop {
             let mut moved = false;
-            for round in 0..partners.iter().map(Vec::len).max().unwrap_or_default() {
-                for ((from, left), partners) in before.iter_mut().zip(&partners) {
-                    let Some(&at) = partners.get(round) else { continue };
-                    let amount = left.div_ceil((partners.len() - round) as u64).min(after[at].1);
-                    if amount > 0 {
+            let mut used = vec![vec![false; after.len()]; before.len()];
+            for round in 0..spread.min(after.len()) {
+                for (((from, left), partners), used) in before.iter_mut().zip(&partners).zip(&mut used) {
+                    let rounds = spread.min(partners.len());
+                    let open = partners.iter().copied().filter(|&at| !used[at] && after[at].1 > 0);
+                    let Some(at) = open.min_by_key(|&at| Reverse(after[at].1)) else { continue };
+                    let amount = left.div_ceil(rounds.saturating_sub(round).max(1) as u64).min(after[at].1);
+                    if round < rounds && amount > 0 {
                         self.shift(*from, switch, after[at].0, amount);
                         *left -= amount;
                         after[at].1 -= amount;
+                        used[at] = true;
                         moved = true;
                     }
                 }

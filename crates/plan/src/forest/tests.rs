@@ -3,6 +3,7 @@
 use super::graph::{Graph, Ratio};
 use super::pack::{Tree, packed};
 use super::scale::scaled;
+use super::shallow::shallower;
 use super::split::without_switches;
 use super::{Forest, forest, least_s};
 use crate::networks::{in_racks, network};
@@ -90,7 +91,9 @@ fn trees_fit_capacities_and_reach_all() {
         all += 1;
         lossless += usize::from(keeps);
         if keeps {
-            check(&packed(&between, scaled.trees).expect("they fit"), &between, scaled.trees);
+            let trees = packed(&between, scaled.trees).expect("they fit");
+            check(&trees, &between, scaled.trees);
+            check(&shallower(trees, &between), &between, scaled.trees);
         }
     }
     assert!(lossless * 10 >= all * 9, "{lossless} of {all}");
