@@ -27,7 +27,7 @@ OnRefusal = Literal["means", "end"]
 """Action of an elastic job whose policy refuses the ranks that are left: it goes on with plain means, or ends."""
 
 
-OnDrift = Literal["stop", "warn", "off"]
+Found = Literal["stop", "warn", "off"]
 """Action of a job whose ranks no longer hold the same model: it stops, or it warns once; with `off` it does not check."""
 
 
@@ -131,8 +131,11 @@ class Settings:
         "How far results may be from DDP's: `exact`, `rounded` (f16 on slow links), `merged` (larger batches), `delayed` (late "
         "means, own gradients first) or `uncorrected` (late gradients); else exact, or as the plan file says.",
     )
-    same_batches: bool = _variable(
-        "HOCKET_SAME_BATCHES", False, flag, "1: ranks train on the same batches on purpose, and nobody warns."
+    on_same_batches: Found = _variable(
+        "HOCKET_ON_SAME_BATCHES",
+        "warn",
+        one_of(Found),
+        "What a job does whose ranks train on the same batches: `warn`, `stop`, or `off`, where that is meant.",
     )
     sentinel: bool = _variable(
         "HOCKET_SENTINEL",
@@ -257,10 +260,10 @@ class Settings:
         "1: frames between hosts carry a CRC32C, and damage fails the job; 0: they carry none. Else they do on TCP connections of "
         "our own without TLS.",
     )
-    on_drift: Literal["stop", "warn", "off"] = _variable(
+    on_drift: Found = _variable(
         "HOCKET_ON_DRIFT",
         "stop",
-        one_of(OnDrift),
+        one_of(Found),
         "What a job does whose ranks hold other parameters, or step with other options, where these must be equal: `stop`, `warn`, "
         "or `off`, which does not look. Looking takes a thousandth of a step.",
     )

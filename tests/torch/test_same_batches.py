@@ -45,6 +45,15 @@ def test_ranks_that_train_on_the_same_batches_are_told_so(tmp_path: Path) -> Non
 
 def test_ranks_that_mean_it_are_not_told(tmp_path: Path) -> None:
     """Whoever compares ranks on purpose would be told in every run."""
-    given = Settings(timeout_s=60, start_timeout_s=30, same_batches=True)
+    given = Settings(timeout_s=60, start_timeout_s=30, on_same_batches="off")
     ended = ranks.run(f"{SCRIPTS}:train", 2, tmp_path, "one seed", settings=given)
     assert ended.returned == [[], []], ended.output
+
+
+def test_a_job_that_is_to_stop_does(tmp_path: Path) -> None:
+    """Whoever does not read warnings would pay for ranks that learn what one would."""
+    given = Settings(timeout_s=60, start_timeout_s=30, on_same_batches="stop")
+    ended = ranks.run(f"{SCRIPTS}:train", 2, tmp_path, "one seed", settings=given)
+    assert ended.outcome.code == 1, ended.output
+    assert "UsageError: ranks 0, 1 on " in ended.output
+    assert "train on the same batches" in ended.output

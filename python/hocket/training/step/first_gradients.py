@@ -1,4 +1,4 @@
-"""Warning if ranks train on the same batches, as with one seed and no sampler: then their first gradients have the same bits.
+"""Warning, or error, if ranks train on the same batches, as with one seed and no sampler: then their first gradients have the same bits.
 
 Each rank stores digests of the gradients that it made itself before it votes. Once votes are counted, all digests are stored: rank
 0 compares them, and nobody waits.
@@ -11,7 +11,7 @@ import logging
 import zlib
 from collections.abc import Callable, Sequence
 
-from hocket.errors import RendezvousError
+from hocket.errors import RendezvousError, UsageError
 from hocket.job.alike import named
 from hocket.job.rendezvous import Job
 from hocket.training.memory.framework import Looks
@@ -40,7 +40,7 @@ class FirstGradients:
         self._steps: list[int] = []
         self._step = -1
         self._stop: Callable[[], None] | None = None
-        if job.world > 1 and not job.settings.same_batches:
+        if job.world > 1 and job.settings.on_same_batches != "off":
             self._stop = looks.watch_gradients(self._made.__setitem__)
         self._looks = job.rank == 0 and self._stop is not None
 
@@ -68,7 +68,10 @@ class FirstGradients:
             self._stop = None
 
     def counted(self) -> None:
-        """Compare digests once votes are counted: where ranks step together, all have stored theirs by now."""
+        """Compare digests once votes are counted: where ranks step together, all have stored theirs by now.
+
+        UsageError: ranks train on the same batches, and the job is to stop then.
+        """
         if not self._looks or not self._steps:
             return
         job = self._job
@@ -80,8 +83,11 @@ class FirstGradients:
             return
         found = judged([list(each) for each in zip(*given, strict=False)])
         self._looks = found is None and self._stop is not None
-        if found:
-            log.warning("%s", warning(found, job.hosts))
+        if not found:
+            return
+        if job.settings.on_same_batches == "stop":
+            raise UsageError(text_of(found, job.hosts))
+        log.warning("%s", text_of(found, job.hosts))
 
 
 def judged(steps: Sequence[Sequence[int]]) -> list[tuple[int, ...]] | None:
@@ -124,15 +130,15 @@ def twins(steps: Sequence[int]) -> set[tuple[int, ...]]:
     return {tuple(each) for each in ranks.values() if len(each) > 1}
 
 
-def warning(groups: Sequence[Sequence[int]], hosts: Sequence[str]) -> str:
-    """Return the text of the warning.
+def text_of(groups: Sequence[Sequence[int]], hosts: Sequence[str]) -> str:
+    """Return the text of the warning and of the error.
 
-    >>> print(warning([(0, 2)], "aab").splitlines()[0])
+    >>> print(text_of([(0, 2)], "aab").splitlines()[0])
     ranks 0, 2 on a, b train on the same batches: their gradients have the same bits in the first steps, and one of them would do
     """
     each = "; ".join(named(ranks, hosts) for ranks in groups)
     return (
         f"{each} train on the same batches: their gradients have the same bits in the first steps, and one of them would do\n"
         "hint: `hk.batches(model, dataset, batch_size)` gives each rank its own part, as a DistributedSampler does that knows the "
-        "job's ranks; random data needs a seed of each rank's own. HOCKET_SAME_BATCHES=1 says that it is meant"
+        "job's ranks; random data needs a seed of each rank's own. HOCKET_ON_SAME_BATCHES=off says that it is meant"
     )
