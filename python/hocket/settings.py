@@ -131,7 +131,7 @@ class Settings:
         "How far results may be from DDP's: `exact`, `rounded` (f16 on slow links), `merged` (larger batches), `delayed` (late "
         "means, own gradients first) or `uncorrected` (late gradients); else exact, or as the plan file says.",
     )
-    on_same_batches: Found = _variable(
+    on_same_batches: Literal["stop", "warn", "off"] = _variable(
         "HOCKET_ON_SAME_BATCHES",
         "warn",
         one_of(Found),
@@ -260,7 +260,7 @@ class Settings:
         "1: frames between hosts carry a CRC32C, and damage fails the job; 0: they carry none. Else they do on TCP connections of "
         "our own without TLS.",
     )
-    on_drift: Found = _variable(
+    on_drift: Literal["stop", "warn", "off"] = _variable(
         "HOCKET_ON_DRIFT",
         "stop",
         one_of(Found),

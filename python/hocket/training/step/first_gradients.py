@@ -1,4 +1,5 @@
-"""Warning, or error, if ranks train on the same batches, as with one seed and no sampler: then their first gradients have the same bits.
+"""Warning, or error, if ranks train on the same batches, as with one seed and no sampler: then their first gradients have the same
+bits.
 
 Each rank stores digests of the gradients that it made itself before it votes. Once votes are counted, all digests are stored: rank
 0 compares them, and nobody waits.
