@@ -48,13 +48,16 @@ def test_pairs_that_are_equally_long_do_not_count() -> None:
     assert ranking.pairwise([2.0, 1.0], [1.0, 3.0]) == 0.0
 
 
-def test_trials_in_a_noisy_world_beat_the_first_plan() -> None:
-    """Broken: the benchmark of the search would compare ways that do not search."""
-    case = noisy.Case(noisy.CLUSTERS["three racks"], noisy.MODELS["even"], seed=0)
-    first_s = case.step_s(None, 0)
-    trials_s = case.step_s(noisy.OTHERS[0][1], 5), case.step_s(noisy._trials, 10)
-    assert max(trials_s) <= 1.1 * first_s
-    assert trials_s[1] <= 1.01 * trials_s[0]
+def test_trials_in_noisy_worlds_are_as_good_as_another_way_s() -> None:
+    """Broken: the benchmark of the search would compare ways that do not search. In one world, noise may decide."""
+    ratios = []
+    for seed in range(3):
+        case = noisy.Case(noisy.CLUSTERS["three racks"], noisy.MODELS["even"], seed=seed)
+        first_s = case.step_s(None, 0)
+        other_s, trials_s = case.step_s(noisy.OTHERS[0][1], 5), case.step_s(noisy._trials, 10)
+        assert max(other_s, trials_s) <= 1.1 * first_s
+        ratios.append(trials_s / other_s)
+    assert paper.geometric_mean(ratios) <= 1.01
 
 
 def test_the_papers_clusters_have_the_ranks_of_its_table() -> None:

@@ -26,7 +26,8 @@ pytestmark = pytest.mark.tools
 
 S = 1_000_000_000
 SECRET = b"0123456789abcdef"
-
+CLIENT = 7
+"""An observer's connection."""
 
 WANTS_NOTHING = Done(value=Raw(msgspec.json.encode(live.Wanted(stack=False, dumps=0))))
 
@@ -64,7 +65,7 @@ def test_a_stack_is_wanted_once():
     """Broken: a rank would send its stack for ever, or never."""
     room = live.Live()
     tell = Tell(rank=3, status=Raw(b"1"))
-    room.look(Look(stack_of=3), {}, {}, 0)
+    room.look(CLIENT, Look(stack_of=3), {}, {}, 0)
     assert [wanted(room, tell).stack for _ in range(2)] == [True, False]
 
 
@@ -74,11 +75,11 @@ def test_dumps_are_wanted_of_each_rank_once_for_all_who_ask_at_once():
     tell = Tell(rank=3, status=Raw(b"1"))
     assert wanted(room, tell).dumps == 0
     for now_ns in (0, 1, S):
-        room.look(Look(dumps=True), {}, {}, now_ns)
+        room.look(CLIENT, Look(dumps=True), {}, {}, now_ns)
     assert wanted(room, tell).dumps == 1
-    room.look(Look(), {}, {}, 9 * S)
+    room.look(CLIENT, Look(), {}, {}, 9 * S)
     assert wanted(room, tell).dumps == 1
-    room.look(Look(dumps=True), {}, {}, 9 * S)
+    room.look(CLIENT, Look(dumps=True), {}, {}, 9 * S)
     assert wanted(room, tell).dumps == 2
 
 
