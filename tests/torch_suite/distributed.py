@@ -109,7 +109,7 @@ NOT_ON_DEVICE = {
     "test_nccl_high_priority_stream": "makes PyTorch's own group of NCCL",
     "test_sparse_all_reduce_sum_cuda": "the device has no sparse tensors, and the backend adds those of the CPU alone",
 }
-"""What cannot pass on the device, under any name, and why."""
+"""Tests that cannot pass on the device under any name, with the reason."""
 
 
 class TestHocket(distributed_test.TestDistBackend, distributed_test.DistributedTest._DistTestBase):
