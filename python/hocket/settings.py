@@ -28,7 +28,8 @@ OnRefusal = Literal["means", "end"]
 
 
 Found = Literal["stop", "warn", "off"]
-"""Action of a job whose ranks no longer hold the same model: it stops, or it warns once; with `off` it does not check."""
+"""Action of a job that finds ranks with different models, or with the same batches: it stops, or it warns once; with `off` it does
+not look."""
 
 
 @dataclass(frozen=True, kw_only=True)
