@@ -26,6 +26,7 @@ import typing_extensions
 
 import hocket.artefacts.plan
 import hocket.errors
+import hocket.planning.told
 import hocket.policy.bucketing
 import hocket.training.memory.turns
 """

@@ -9,12 +9,12 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from hocket import reference
-from hocket._native import Owned as NativeOwned
-from hocket._native import Program, verify_halves
+from hocket._native import Program, owned_parts, owned_program, verify_halves
 from hocket.artefacts.plan import AllReduce, Bucket, Direct, Owned, Owner, Plan, TwoLevel
 from hocket.errors import ProgramError, UsageError
 from hocket.planning.buckets import plan_of
 from hocket.planning.compile import bucket_program, halves
+from hocket.planning.told import Shares
 from hocket.planning.traffic import sent
 from tests.support.engines import FABRICS, Job
 
@@ -166,12 +166,18 @@ def test_native_is_reference(hosts, wire):
 
 def test_halves_of_other_shares_are_refused():
     """Owners would send values of parts whose gradients others have."""
-    made = [NativeOwned(shares=shares, workers=2, via="direct", stations=()) for shares in ([1, 1], [1, 2])]
     to, back = (
-        each.program(
-            name=direction, world=2, direction=direction, elements=12, dtype="f32", op="sum", scale=1.0
+        owned_program(
+            Shares(shares, 2),
+            name=direction,
+            world=2,
+            direction=direction,
+            elements=12,
+            dtype="f32",
+            op="sum",
+            scale=1.0,
         )
-        for each, direction in zip(made, ("to_owners", "from_owners"), strict=True)
+        for shares, direction in (((1, 1), "to_owners"), ((1, 2), "from_owners"))
     )
     with pytest.raises(
         ProgramError, match=r"rank 0 is brought elements 0\.\.6, and 0\.\.4 are taken from rank 0"
@@ -180,22 +186,19 @@ def test_halves_of_other_shares_are_refused():
 
 
 @pytest.mark.parametrize(
-    ("shares", "workers", "via", "stations"),
+    ("shares", "workers", "via"),
     [
-        ([0, 0], 2, "direct", ()),
-        ([1, 1], 3, "direct", ()),
-        ([1, 1], 0, "direct", ()),
-        ([1, 2], 2, "ring", ()),
-        ([1, 1, 1], 2, "ring", ()),
-        ([1, 1], 2, "two_level", (1,)),
-        ([1, 1], 2, "two_level", (2, 0)),
-        ([1, 1], 2, "uphill", ()),
+        ((0, 0), 2, Direct()),
+        ((1, 1), 3, Direct()),
+        ((1, 1), 0, Direct()),
+        ((1, 1), 2, TwoLevel(stations=(1,))),
+        ((1, 1), 2, TwoLevel(stations=(2, 0))),
     ],
 )
-def test_owners_that_cannot_be_are_refused(shares, workers, via, stations):
+def test_owners_that_cannot_be_are_refused(shares, workers, via):
     """A damaged plan would become a program that loses gradients."""
     with pytest.raises(UsageError, match="owners: "):
-        NativeOwned(shares=shares, workers=workers, via=via, stations=stations)
+        owned_parts(Shares(shares, workers, via), 4)
 
 
 def test_a_bucket_with_one_program_has_no_halves():

@@ -19,11 +19,12 @@ pub trait Weave {
 }
 
 /// How messages overlap in time, once they are cut into chunks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Stage {
     /// A chain to the member with that number in the cycle, which starts when the first chunk has arrived.
     Rise(u32),
     /// Messages that run together, each waiting for others of the cycle.
+    #[default]
     Cycle,
     /// A chain from that member of the cycle.
     Fall(u32),

@@ -1,24 +1,27 @@
 //! Counts an algorithm's traffic: the second implementer of [`Weave`], beside the pass that builds ops.
 
 use crate::{Algorithm, Call, Kind, Misfit, Owned, Stage, Weave};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// Messages from one member to another in one stage of a collective.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Flow {
     pub from: usize,
     pub to: usize,
+    /// The cycle for a program's messages, which have no stages.
+    #[serde(skip)]
     pub stage: Stage,
     /// Elements of all messages together.
     pub elements: usize,
-    pub messages: usize,
     /// Those of the elements that are reduced into the receiver's.
     pub reduced: usize,
+    pub messages: usize,
 }
 
 /// All messages of a collective.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Counts {
     /// Length of each member's slice.
     pub elements: usize,

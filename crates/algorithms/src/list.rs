@@ -14,6 +14,7 @@ mod trees;
 mod two_level;
 
 use crate::{Call, Entry, Group, Kind, Misfit, Weave};
+use serde::{Deserialize, Serialize};
 
 pub use bcube::radices;
 pub use collect_spread::pieces as collect_spread_pieces;
@@ -25,7 +26,8 @@ pub use ring::passed as ring_passed;
 macro_rules! algorithms {
     ($($(#[$about:meta])* $variant:ident $({ $(#[$what:meta])* $numbers:ident: $type:ty })? = $file:ident;)*) => {
         /// The executor of a collective, and its algorithm with the numbers that it takes.
-        #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+        #[derive(Clone, Debug, PartialEq, Eq, Hash, Deserialize, Serialize)]
+        #[serde(try_from = "Named", into = "Named")]
         pub enum Algorithm {
             $($(#[$about])* $variant $({ $(#[$what])* $numbers: $type })?,)*
             /// Not lowered: handed to a library of that name (Gloo, NCCL, MPI).
@@ -130,6 +132,29 @@ impl Numbers for u32 {
 
     fn numbers(&self) -> &[u32] {
         std::slice::from_ref(self)
+    }
+}
+
+/// An algorithm as plan files have it.
+#[derive(Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+struct Named {
+    algorithm: String,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    sizes: Vec<u32>,
+}
+
+impl TryFrom<Named> for Algorithm {
+    type Error = Misfit;
+
+    fn try_from(Named { algorithm, sizes }: Named) -> Result<Self, Misfit> {
+        Self::new(&algorithm, sizes)
+    }
+}
+
+impl From<Algorithm> for Named {
+    fn from(algorithm: Algorithm) -> Self {
+        Self { algorithm: algorithm.name().into(), sizes: algorithm.numbers().to_vec() }
     }
 }
 

@@ -4,10 +4,12 @@
 
 use crate::list::ring;
 use crate::{Call, Misfit, Stage, Weave, segments};
+use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
 /// The owners' shares, and the route to them.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
 pub struct Owned {
     /// By member: its share of the elements, in units; the sum is their number.
     pub shares: Vec<u32>,
@@ -17,11 +19,13 @@ pub struct Owned {
 }
 
 /// The route from workers to owners and back.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Deserialize, Serialize)]
+#[serde(tag = "type", content = "stations", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Via {
     Direct,
     /// Workers push and pull through the first of each group of consecutive ones, along a chain; these are the groups'
     /// sizes.
+    #[serde(rename = "two_level")]
     Stations(Vec<u32>),
     /// Around the members, all of which are workers and own equal shares.
     Ring,
@@ -309,5 +313,6 @@ mod tests {
         let counts = Counts::of_owned(&owned, owned.even_elements()).expect("it fits");
         assert_eq!((counts.flows, counts.depth), (ring.flows, ring.depth));
         assert!(Owned { shares: vec![2, 1], workers: 2, via: Via::Ring }.check().is_err());
+        assert!(Owned { shares: vec![1; 3], workers: 2, via: Via::Ring }.check().is_err());
     }
 }

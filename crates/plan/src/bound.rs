@@ -6,7 +6,7 @@
 use crate::constants::BUCKET_S;
 use crate::error::PlanError;
 use crate::packing::{Packed, packed, weighed};
-use crate::problem::{Overlap, Problem};
+use crate::problem::Problem;
 
 /// Of packing: 1,024 ranks get fewer updates.
 const OPERATIONS_MAX: usize = 400_000_000;
@@ -49,30 +49,17 @@ pub fn least_step_s(problem: &Problem) -> f64 {
     problem.model.step_s + late_s.max(0.0)
 }
 
-/// The largest lateness from gradients that are made late and needed early, by weights and class: seconds of an element, and `after_s`
+/// The largest lateness from gradients that are made late, by weights and class: seconds of an element, and `after_s`
 /// beside them.
 fn links_late_s(problem: &Problem, least_s: &[Vec<f64>], after_s: f64) -> f64 {
-    let variables = &problem.model.variables;
-    let mut needed: Vec<f64> = match problem.model.overlap {
-        Overlap::Barrier => vec![f64::INFINITY],
-        Overlap::Gates => variables.iter().map(|variable| variable.needed_s).collect(),
-    };
-    needed.sort_by(f64::total_cmp);
-    needed.dedup();
     let mut late_s = f64::NEG_INFINITY;
-    for last_s in needed {
-        let mut sums_s = vec![0.0; least_s.len()];
-        let due_s = problem.due_s(if last_s.is_finite() { last_s } else { 0.0 });
-        for variable in problem.backward.iter().rev().map(|&at| &variables[at]) {
-            if variable.needed_s > last_s {
-                continue;
-            }
-            for (sum_s, least_s) in sums_s.iter_mut().zip(least_s) {
-                *sum_s += variable.elements as f64 * least_s[variable.class];
-            }
-            let work_s = sums_s.iter().copied().fold(0.0, f64::max);
-            late_s = late_s.max(after_s + variable.ready_s + work_s - due_s);
+    let mut sums_s = vec![0.0; least_s.len()];
+    for variable in problem.backward.iter().rev().map(|&at| &problem.model.variables[at]) {
+        for (sum_s, least_s) in sums_s.iter_mut().zip(least_s) {
+            *sum_s += variable.elements as f64 * least_s[variable.class];
         }
+        let work_s = sums_s.iter().copied().fold(0.0, f64::max);
+        late_s = late_s.max(after_s + variable.ready_s + work_s - problem.model.backward_end_s);
     }
     late_s
 }
@@ -88,7 +75,7 @@ fn alone_late_s(problem: &Problem, splits: bool) -> Result<f64, PlanError> {
             let least = problem.cost.alone_s(route, elements)? * problem.least_factor(proposal);
             alone_s = alone_s.min(least);
         }
-        late_s = late_s.max(BUCKET_S + variable.ready_s + alone_s - problem.due_s(variable.needed_s));
+        late_s = late_s.max(BUCKET_S + variable.ready_s + alone_s - problem.model.backward_end_s);
     }
     Ok(late_s)
 }

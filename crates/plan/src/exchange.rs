@@ -4,13 +4,15 @@ use crate::constants::{COPY_S_PER_BYTE, REDUCE_S_PER_BYTE};
 use crate::counted;
 use crate::error::PlanError;
 use hocket_algorithms::{Algorithm, Counts, Flow, Kind, Owned};
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
 /// Bytes of a row's number, which travels with it.
 const ROW_NUMBER_BYTES: f64 = 8.0;
 
 /// The joint operation of a route's members.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
 pub enum Exchange {
     /// Everyone ends with the mean.
     AllReduce(Algorithm),
@@ -24,25 +26,30 @@ pub enum Exchange {
 }
 
 /// What a program does for a bucket, counted for one number of elements; with others it is in proportion.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
 pub struct Counted {
     /// Its messages, in bytes on the wire: the length is that of the bucket.
+    #[serde(flatten)]
     pub counts: Arc<Counts>,
     /// Bytes that a member's engine reads or writes beside them, for each of the bucket.
     pub beside: f64,
 }
 
 /// Rows of all members, by an algorithm of all-gathers.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
 pub struct Gathered {
     /// How they are gathered.
+    #[serde(flatten)]
     pub algorithm: Algorithm,
     /// What is gathered.
+    #[serde(flatten)]
     pub rows: Rows,
 }
 
 /// Rows of a gradient that a worker's batch has touched.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Rows {
     /// The share of all rows that one worker has touched.
     pub density: f64,

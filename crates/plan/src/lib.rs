@@ -40,7 +40,7 @@ pub use exchange::{Counted, Exchange, Gathered, Rows};
 pub use forest::{Forest, forest};
 pub use hocket_algorithms::{Owned, Via};
 pub use partition::{Rule, partition};
-pub use problem::{Factors, Model, Overlap, PART_ELEMENTS_MIN, Problem, Variable};
+pub use problem::{Factors, Model, PART_ELEMENTS_MIN, Problem, Variable};
 pub use proposal::{Class, Order, Proposal, Setting};
 pub use route::{Codec, Route};
 pub use search::{Budget, Built, Chosen, SPLIT_WORTH, Solution, score, solve};

@@ -10,6 +10,7 @@ use crate::route::Route;
 use crate::timeline::{Outcome, Piece};
 use crate::volume::least_s_per_byte;
 use hocket_network::Network;
+use serde::Deserialize;
 use std::rc::Rc;
 
 /// Minimum number of elements of a part of a variable.
@@ -18,7 +19,7 @@ pub const PART_ELEMENTS_MIN: u64 = 16_384;
 pub const CUT_ELEMENTS: u64 = 64;
 
 /// A gradient.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Deserialize)]
 pub struct Variable {
     /// Number of elements.
     pub elements: u64,
@@ -26,21 +27,11 @@ pub struct Variable {
     pub class: usize,
     /// When it is made, in seconds after forward began.
     pub ready_s: f64,
-    /// When the next forward needs it, in seconds after that began.
-    pub needed_s: f64,
-}
-
-/// What the next forward waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Overlap {
-    /// All buckets.
-    Barrier,
-    /// At each layer, the buckets that have its gradients.
-    Gates,
 }
 
 /// A step without communication.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Model {
     /// In the order of the model.
     pub variables: Vec<Variable>,
@@ -50,8 +41,6 @@ pub struct Model {
     pub backward_end_s: f64,
     /// Duration of a step without communication.
     pub step_s: f64,
-    /// What forward waits for.
-    pub overlap: Overlap,
 }
 
 /// Measured times over the model's, of one route: by elements, ascending.
@@ -192,12 +181,11 @@ impl Problem {
         let elements = parts.iter().map(|part| part.stop - part.start).sum::<u64>() as f64;
         let of = |part: &Part| self.variable(part.place);
         let ready_s = parts.iter().map(|part| of(part).ready_s).fold(0.0, f64::max);
-        let needed_s = parts.iter().map(|part| of(part).needed_s).fold(f64::INFINITY, f64::min);
         let launch = Launch {
             route,
             elements,
             start_s: BUCKET_S + ready_s,
-            due_s: self.due_s(needed_s),
+            due_s: self.model.backward_end_s,
             factor: self.factor(proposal, elements),
         };
         let piece = self.cost.piece(&launch).ok()?;
@@ -228,14 +216,6 @@ impl Problem {
         }
         // Both of one variable: what lies between them is elsewhere.
         begins.is_none() || begins != ends
-    }
-
-    /// When a gradient must be there, if the next forward needs it then.
-    pub fn due_s(&self, needed_s: f64) -> f64 {
-        match self.model.overlap {
-            Overlap::Barrier => self.model.backward_end_s,
-            Overlap::Gates => self.model.backward_end_s + needed_s,
-        }
     }
 
     /// Duration of a step.
@@ -371,7 +351,7 @@ fn check(model: &Model) -> Result<(), PlanError> {
         if variable.class >= model.classes.len() {
             return wrong("gradients are of a type that there is not");
         }
-        if !time(variable.ready_s) || !time(variable.needed_s) {
+        if !time(variable.ready_s) {
             return wrong("gradients have times that are not 0 or more");
         }
     }

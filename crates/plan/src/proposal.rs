@@ -3,10 +3,12 @@
 use crate::exchange::{Exchange, Gathered, Rows};
 use crate::route::{Codec, Route};
 use hocket_algorithms::Algorithm;
+use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
 
 /// What proposals are made from.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Setting {
     /// By rank.
     pub racks: Vec<u32>,
@@ -38,7 +40,8 @@ impl Setting {
 }
 
 /// An order, and how it came about.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Order {
     /// The rule's name.
     pub rule: String,
@@ -49,7 +52,8 @@ pub struct Order {
 }
 
 /// A route for tensors of any type.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
 pub struct Proposal {
     /// What members do.
     pub exchange: Exchange,
@@ -60,11 +64,13 @@ pub struct Proposal {
     /// Index of the codec.
     pub codec: Option<usize>,
     /// Pairs of ranks that the codec is used between, ascending.
+    #[serde(default)]
     pub codec_links: Vec<(u32, u32)>,
     /// The longest message.
     pub chunk_bytes: f64,
     /// The name under which its algorithm is measured: of owners that of everybody with everybody, whose parts all own. Empty where
     /// nothing like it is.
+    #[serde(skip_deserializing)]
     pub measured_as: &'static str,
 }
 
@@ -94,7 +100,7 @@ impl Proposal {
 }
 
 /// Tensors that travel together.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 pub struct Class {
     /// Of an element.
     pub item_bytes: f64,

@@ -5,10 +5,12 @@ use crate::exchange::Exchange;
 use crate::fair::{slower, slower_between};
 use hocket_algorithms::{Algorithm, Owned, Stage};
 use hocket_network::Network;
+use serde::Deserialize;
 use std::collections::HashSet;
 
 /// How a bucket travels.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Route {
     /// The joint operation of its members.
     pub exchange: Exchange,
@@ -23,7 +25,7 @@ pub struct Route {
 }
 
 /// A shorter form of elements on the wire.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize)]
 pub struct Codec {
     /// Bytes of an element on the wire; elements that are shorter in memory stay unchanged.
     pub item_bytes: f64,

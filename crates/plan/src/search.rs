@@ -7,8 +7,10 @@ use crate::constants::BUCKET_S;
 use crate::error::PlanError;
 use crate::moves::{lie_in_rows, moved, neighbours};
 use crate::problem::{Part, Placed, Problem};
+use crate::proposal::Proposal;
 use crate::seeds::{State, Uniform, bundlings, cut_by_shares, mixed, uniform};
 use crate::timeline::{Outcome, Timeline};
+use serde::{Deserialize, Serialize};
 use std::rc::Rc;
 
 /// Seeds that are searched from.
@@ -41,7 +43,7 @@ pub struct Budget {
 }
 
 /// A bucket of a plan.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Chosen {
     /// Variable, first element, one after the last.
     pub parts: Vec<(usize, u64, u64)>,
@@ -50,10 +52,12 @@ pub struct Chosen {
 }
 
 /// A plan, and what is known about it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Solution {
     /// In order of priority.
     pub buckets: Vec<Chosen>,
+    /// The routes that were considered, simplest first.
+    pub proposals: Vec<Proposal>,
     /// Of a step.
     pub step_s: f64,
     /// No plan of these routes takes less.
@@ -73,7 +77,7 @@ pub struct Solution {
 }
 
 /// What a builder makes.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Built {
     /// One of [`crate::BUILDERS`].
     pub builder: &'static str,
@@ -132,6 +136,7 @@ pub fn solve(problem: &Problem, budget: &Budget, given: &[Vec<Chosen>]) -> Resul
     let listed = uniform.iter().map(|(each, step_s)| (each.proposal, each.size, *step_s)).collect();
     Ok(Solution {
         buckets: chosen_of(problem, state),
+        proposals: problem.proposals.clone(),
         step_s,
         // The bound of a plan that attains it may be above it by rounding.
         bound_s: bound.step_s.min(step_s),
@@ -249,13 +254,10 @@ fn simplest(uniform: &[(Uniform, f64)]) -> Option<usize> {
     (0..uniform.len()).min_by(|one, other| micros(one).total_cmp(&micros(other)))
 }
 
-/// Urgent buckets first, then those that are ready first, where that costs nothing: a search leaves in disorder what has no effect.
+/// Buckets that are ready first go first, where that costs nothing: a search leaves in disorder what has no effect.
 fn tidied(problem: &Problem, found: Scored, timeline: &mut Timeline) -> Scored {
     let mut state = found.state.clone();
-    state.sort_by(|one, other| {
-        let (one, other) = (&one.piece, &other.piece);
-        one.due_s.total_cmp(&other.due_s).then(one.start_s.total_cmp(&other.start_s))
-    });
+    state.sort_by(|one, other| one.piece.start_s.total_cmp(&other.piece.start_s));
     let tidy = scored_state(problem, state, timeline);
     tidy.filter(|tidy| tidy.step_s <= found.step_s * (1.0 + 1e-9)).unwrap_or(found)
 }

@@ -7,8 +7,7 @@ use crate::problem::{Part, Problem};
 use crate::seeds::{State, cut_by_shares, uniform};
 use crate::timeline::Timeline;
 use crate::{
-    Budget, Chosen, Class, Codec, Exchange, Model, Order, Overlap, Proposal, Setting, Solution, Variable,
-    score, solve,
+    Budget, Chosen, Class, Codec, Exchange, Model, Order, Proposal, Setting, Solution, Variable, score, solve,
 };
 use hocket_algorithms::Algorithm;
 use hocket_network::Network;
@@ -40,20 +39,18 @@ fn setting(racks: &[u32], workers: usize) -> Setting {
 }
 
 /// Gradients of so many elements, made one after the other in backward, the last one first.
-fn model(elements: &[u64], backward_s: f64, overlap: Overlap) -> Model {
+fn model(elements: &[u64], backward_s: f64) -> Model {
     let each_s = backward_s / elements.len() as f64;
     let variable = |(at, &elements): (usize, &u64)| Variable {
         elements,
         class: 0,
         ready_s: backward_s - each_s * at as f64,
-        needed_s: each_s / 2.0 * at as f64,
     };
     Model {
         variables: elements.iter().enumerate().map(variable).collect(),
         classes: vec![Class { item_bytes: 4.0, rows: None }],
         backward_end_s: backward_s,
         step_s: 1.5 * backward_s,
-        overlap,
     }
 }
 
@@ -63,14 +60,13 @@ pub fn random_problem(random: &mut fastrand::Rng, variables: usize, world: usize
     let racks: Vec<u32> = (0..world).map(|_| random.u32(..2)).collect();
     let network = network(&cards, &racks, between(random, 5e7, 2e9), between(random, 1e-5, 1e-3));
     let elements: Vec<u64> = (0..variables).map(|_| 1 << random.u32(8..22)).collect();
-    let overlap = if random.bool() { Overlap::Gates } else { Overlap::Barrier };
     let workers = if world > 2 && random.bool() { world - 1 } else { world };
     let mut setting = setting(&racks, workers);
     if random.bool() {
         let pairs = (0..world as u32).flat_map(|from| (0..world as u32).map(move |to| (from, to)));
         setting.codecs.push(Codec { item_bytes: 2.0, links: pairs.collect() });
     }
-    let model = model(&elements, between(random, 0.0, 0.1), overlap);
+    let model = model(&elements, between(random, 0.0, 0.1));
     Problem::new(&network, &setting, model, &[]).expect("a problem")
 }
 
@@ -121,7 +117,7 @@ fn no_plan_beats_what_links_must_carry() {
 fn the_narrowest_trunk_carries_everything_once() {
     let (racks, cards) = ([0, 0, 0, 1, 1, 1, 2, 2], [4e8; 8]);
     let network = in_racks(&cards, &racks, &[3e8, 2e8, 1.2e8], 1e-4);
-    let model = || model(&[800_000; 5], 0.0, Overlap::Barrier);
+    let model = || model(&[800_000; 5], 0.0);
     let (_, by_rule) = planned(&network, &setting(&racks, 8), model(), false);
     let searched = Setting { searched: true, ..setting(&racks, 8) };
     let (_, best) = planned(&network, &searched, model(), false);
@@ -186,7 +182,7 @@ fn planned(network: &Network, setting: &Setting, model: Model, splits: bool) -> 
 fn a_slow_host_owns_nothing() {
     let (racks, cards) = ([0; 4], [1e8, 1e9, 1e9, 1e9]);
     let network = network(&cards, &racks, 1e12, 1e-4);
-    let model = || model(&[800_000; 4], 0.0, Overlap::Barrier);
+    let model = || model(&[800_000; 4], 0.0);
     let (_, best) = planned(&network, &setting(&racks, 4), model(), false);
     let everywhere = Setting { admitted: Some(["ring".to_owned()].into()), ..setting(&racks, 4) };
     let (problem, _) = planned(&network, &everywhere, model(), false);
@@ -215,7 +211,7 @@ fn a_large_variable_takes_two_routes_that_share_no_link() {
     let network = narrow_paths(5, 1e9, 1e8);
     let rings = Setting { admitted: Some(["ring".to_owned()].into()), ..setting(&[0, 1, 0, 1, 0], 5) };
     let step_s = |elements: &[u64], splits| {
-        let (_, found) = planned(&network, &rings, model(elements, 0.0, Overlap::Barrier), splits);
+        let (_, found) = planned(&network, &rings, model(elements, 0.0), splits);
         (found.step_s, found.buckets.len(), found.bound_s)
     };
     let (whole_s, ..) = step_s(&[4_000_000], false);
@@ -226,10 +222,10 @@ fn a_large_variable_takes_two_routes_that_share_no_link() {
     assert_eq!((small_s, whole), (step_s(&[30_000], false).0, 1));
     // Of four rings that share no link, rules know two.
     let searched = Setting { searched: true, ..rings.clone() };
-    let (_, four) = planned(&network, &searched, model(&[4_000_000], 0.0, Overlap::Barrier), true);
+    let (_, four) = planned(&network, &searched, model(&[4_000_000], 0.0), true);
     assert!(four.buckets.len() == 4 && four.step_s < 0.6 * cut_s, "{four:?}");
     // Among many, a few are cut.
-    let (_, many) = planned(&network, &rings, model(&[400_000; 7], 0.0, Overlap::Barrier), true);
+    let (_, many) = planned(&network, &rings, model(&[400_000; 7], 0.0), true);
     let parts = many.buckets.iter().map(|bucket| bucket.parts.len()).sum::<usize>();
     assert!(many.buckets.len() >= 2 && (7..=9).contains(&parts), "{many:?}");
     assert!(many.step_s < 1.05 * many.bound_s, "{many:?}");
@@ -273,7 +269,7 @@ fn cut_variables_are_the_ends_of_buckets() {
 fn idle_hosts_own_a_part() {
     let racks = [0; 6];
     let network = network(&[2e8; 6], &racks, 1e12, 1e-5);
-    let model = || model(&[4_000_000; 5], 0.0, Overlap::Barrier);
+    let model = || model(&[4_000_000; 5], 0.0);
     let (problem, best) = planned(&network, &setting(&racks, 4), model(), true);
     let workers = self::network(&[2e8; 4], &racks[..4], 1e12, 1e-5);
     let (_, without) = planned(&workers, &setting(&racks[..4], 4), model(), true);
@@ -290,8 +286,7 @@ fn small_gradients_take_another_way_than_large_ones() {
     let network = network(&[1e10; 8], &racks, 2e9, 2e-3);
     // The large ones are ready early; the small one comes last, and costs its latency alone.
     let elements: Vec<u64> = [vec![2_000], vec![4_000_000; 4]].concat();
-    let (problem, best) =
-        planned(&network, &setting(&racks, 8), model(&elements, 0.4, Overlap::Barrier), false);
+    let (problem, best) = planned(&network, &setting(&racks, 8), model(&elements, 0.4), false);
     let of = |variable: usize| {
         let holds = |bucket: &&crate::Chosen| bucket.parts.iter().any(|part| part.0 == variable);
         problem.proposals[best.buckets.iter().find(holds).expect("a bucket").proposal].exchange.clone()
@@ -299,20 +294,6 @@ fn small_gradients_take_another_way_than_large_ones() {
     assert_eq!(best.chosen, None);
     assert_ne!(of(0), of(4));
     assert!(best.uniform.iter().all(|(.., step_s)| best.step_s < *step_s));
-}
-
-/// Broken: gates would be planned as a barrier, and the order in which forward needs gradients thrown away.
-#[test]
-fn with_gates_forward_hides_what_it_needs_late() {
-    let racks = [0; 4];
-    let network = network(&[1e9; 4], &racks, 1e12, 1e-4);
-    let step_s = |overlap| {
-        let (_, found) = planned(&network, &setting(&racks, 4), model(&[500_000; 12], 0.08, overlap), false);
-        assert!(found.bound_s <= found.step_s);
-        found.step_s
-    };
-    // The last gradient is needed 37 ms after forward began.
-    assert!(step_s(Overlap::Gates) < step_s(Overlap::Barrier) - 0.025);
 }
 
 /// Broken: a search over plans would take minutes. `cargo test --release -p hocket-plan -- --ignored --nocapture`.
@@ -323,23 +304,21 @@ fn twenty_thousand_moves_a_second() {
     let racks: Vec<u32> = (0..64).map(|rank| rank / 16).collect();
     let network = network(&[1e10; 64], &racks, 2e10, 1e-4);
     let elements: Vec<u64> = (0..200).map(|_| 1 << random.u32(10..22)).collect();
-    for overlap in [Overlap::Barrier, Overlap::Gates] {
+    let began = std::time::Instant::now();
+    let problem = Problem::new(&network, &setting(&racks, 64), model(&elements, 0.1), &[]);
+    let problem = problem.expect("a problem");
+    println!("{} routes, {} live: {:?}", problem.proposals.len(), problem.live[0].len(), began.elapsed());
+    for evaluations in [0, 100_000] {
         let began = std::time::Instant::now();
-        let problem = Problem::new(&network, &setting(&racks, 64), model(&elements, 0.1, overlap), &[]);
-        let problem = problem.expect("a problem");
-        println!("{} routes, {} live: {:?}", problem.proposals.len(), problem.live[0].len(), began.elapsed());
-        for evaluations in [0, 100_000] {
-            let began = std::time::Instant::now();
-            let found = solve(&problem, &Budget { evaluations, ..BUDGET }, &[]).expect("a plan");
-            let gap = found.step_s / found.bound_s - 1.0;
-            let spent = began.elapsed();
-            let rate = found.evaluations as f64 / spent.as_secs_f64();
-            println!(
-                "{} evaluations in {spent:?}, {rate:.0} a second: {} s, gap {gap:.4}",
-                found.evaluations, found.step_s
-            );
-            assert!(evaluations == 0 || rate >= 20_000.0);
-        }
+        let found = solve(&problem, &Budget { evaluations, ..BUDGET }, &[]).expect("a plan");
+        let gap = found.step_s / found.bound_s - 1.0;
+        let spent = began.elapsed();
+        let rate = found.evaluations as f64 / spent.as_secs_f64();
+        println!(
+            "{} evaluations in {spent:?}, {rate:.0} a second: {} s, gap {gap:.4}",
+            found.evaluations, found.step_s
+        );
+        assert!(evaluations == 0 || rate >= 20_000.0);
     }
 }
 
@@ -362,19 +341,14 @@ fn a_given_plan_is_where_a_search_begins() {
         ..setting(&racks, 4)
     };
     let network = network(&[1e9; 4], &racks, 1e8, 1e-4);
-    let problem =
-        Problem::new(&network, &only, model(&[100_000; 6], 0.1, Overlap::Barrier), &[]).expect("a problem");
+    let problem = Problem::new(&network, &only, model(&[100_000; 6], 0.1), &[]).expect("a problem");
     let route = problem.given[0];
     assert_eq!(problem.proposals[route].exchange, two_level.exchange);
     let plan = vec![Chosen { parts: (0..6).map(|at| (at, 0, 100_000)).collect(), proposal: route }];
     let none = Budget { evaluations: 0, ..BUDGET };
     let given_s = score(&problem, &plan).expect("it can be scored");
-    let rings = Problem::new(
-        &network,
-        &Setting { given: Vec::new(), ..only },
-        model(&[100_000; 6], 0.1, Overlap::Barrier),
-        &[],
-    );
+    let rings =
+        Problem::new(&network, &Setting { given: Vec::new(), ..only }, model(&[100_000; 6], 0.1), &[]);
     let around_s = solve(&rings.expect("a problem"), &none, &[]).expect("a plan").step_s;
     assert!(given_s < around_s, "it is worth giving");
     let begun = solve(&problem, &none, std::slice::from_ref(&plan)).expect("a plan");

@@ -1,35 +1,49 @@
-//! Artefacts of `hocket.artefacts` as the crates read them: both sides write and read the same JSON.
+//! Structs of Python as the crates read and write them: both sides have the same JSON.
 
 use crate::exceptions::error;
-use hocket_plan::Rule;
+use hocket_algorithms::Owned;
+use hocket_plan::{Chosen, Model, Route, Rule, Setting, Solution};
 use hocket_schedule::{SavedTurns, Schedule};
 use pyo3::inspect::PyStaticExpr;
 use pyo3::prelude::*;
 use pyo3::type_hint_identifier;
 use pyo3::types::PyBytes;
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// What is given as a struct of Python's, and a schedule is returned as. A schedule's rate is Python's alone.
+/// What is given or returned as a struct of Python's. A schedule's rate is Python's alone.
 pub struct Told<T>(pub T);
 
 /// A struct that both sides have, and its class in Python.
-pub trait Artefact: DeserializeOwned {
+pub trait Artefact {
+    const MODULE: &'static str;
+    const NAME: &'static str;
     const CLASS: PyStaticExpr;
 }
 
-impl Artefact for Schedule {
-    const CLASS: PyStaticExpr = type_hint_identifier!("hocket.artefacts.plan", "Schedule");
+macro_rules! artefacts {
+    ($($here:ident is $module:literal $name:literal;)*) => {
+        $(impl Artefact for $here {
+            const MODULE: &'static str = $module;
+            const NAME: &'static str = $name;
+            const CLASS: PyStaticExpr = type_hint_identifier!($module, $name);
+        })*
+    };
 }
 
-impl Artefact for SavedTurns {
-    const CLASS: PyStaticExpr = type_hint_identifier!("hocket.training.memory.turns", "SavedTurns");
+artefacts! {
+    Schedule is "hocket.artefacts.plan" "Schedule";
+    SavedTurns is "hocket.training.memory.turns" "SavedTurns";
+    Rule is "hocket.policy.bucketing" "Closing";
+    Setting is "hocket.planning.told" "Setting";
+    Model is "hocket.planning.told" "Model";
+    Chosen is "hocket.planning.told" "Chosen";
+    Solution is "hocket.planning.told" "Solution";
+    Route is "hocket.planning.told" "Route";
+    Owned is "hocket.planning.told" "Shares";
 }
 
-impl Artefact for Rule {
-    const CLASS: PyStaticExpr = type_hint_identifier!("hocket.policy.bucketing", "Closing");
-}
-
-impl<'py, T: Artefact> FromPyObject<'_, 'py> for Told<T> {
+impl<'py, T: Artefact + DeserializeOwned> FromPyObject<'_, 'py> for Told<T> {
     type Error = PyErr;
     const INPUT_TYPE: PyStaticExpr = T::CLASS;
 
@@ -41,14 +55,14 @@ impl<'py, T: Artefact> FromPyObject<'_, 'py> for Told<T> {
     }
 }
 
-impl<'py> IntoPyObject<'py> for Told<Schedule> {
+impl<'py, T: Artefact + Serialize> IntoPyObject<'py> for Told<T> {
     type Target = PyAny;
     type Output = Bound<'py, PyAny>;
     type Error = PyErr;
-    const OUTPUT_TYPE: PyStaticExpr = Schedule::CLASS;
+    const OUTPUT_TYPE: PyStaticExpr = T::CLASS;
 
     fn into_pyobject(self, py: Python<'py>) -> PyResult<Self::Output> {
-        let class = py.import("hocket.artefacts.plan")?.getattr("Schedule")?;
+        let class = py.import(T::MODULE)?.getattr(T::NAME)?;
         let json =
             serde_json::to_vec(&self.0).map_err(|cause| error(py, "UsageError", &cause.to_string()))?;
         py.import("hocket.typed")?.call_method1("of_json", (PyBytes::new(py, &json), class))

@@ -69,9 +69,9 @@ mod _native {
     #[pymodule_export]
     use crate::order::OrderProblem;
     #[pymodule_export]
-    use crate::owned::{OwnedRoute, verify_halves};
+    use crate::owned::{owned_messages, owned_parts, owned_program, verify_halves};
     #[pymodule_export]
-    use crate::plan::{PlanCost, PlanProposal, PlanSolution, partition, solve_plan};
+    use crate::plan::{PlanCost, partition, solve_plan};
     #[pymodule_export]
     use crate::program::{PassOptions, Program, Proofs};
     #[pymodule_export]

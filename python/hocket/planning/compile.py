@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 import msgspec
 
-from hocket._native import PassOptions, Program, Proofs, verify_halves
+from hocket._native import PassOptions, Program, Proofs, owned_program, verify_halves
 from hocket.artefacts.algorithms import ALL_REDUCES
 from hocket.artefacts.chunks import CHUNK_BYTES
 from hocket.artefacts.plan import AllReduce, Bucket, Gathered, Owned, Plan, Traced
 from hocket.errors import UsageError
 from hocket.planning import traced
-from hocket.planning.routes import by, members
+from hocket.planning.routes import by, members, owned_parts
 from hocket.policy.topology import Topology
 
 
@@ -107,9 +107,8 @@ def halves(plan: Plan, index: int, lengths: Sequence[int] = (), proofs: Proofs |
         whole = packed(logical, lengths) if len(lengths) > 1 else logical
         made[direction] = _proven(whole, options, proofs)
     verify_halves(made["to_owners"], made["from_owners"])
-    route, ranks = by(bucket, plan.workers), members(bucket, plan.workers)
-    parts = () if isinstance(route, AllReduce) else route.parts(bucket.elements)
-    return Halves(**made, parts=tuple((ranks[owner], start, stop) for owner, start, stop in parts))
+    ranks, owned = members(bucket, plan.workers), owned_parts(bucket, plan.workers)
+    return Halves(**made, parts=tuple((ranks[owner], start, stop) for owner, start, stop in owned))
 
 
 @dataclass(frozen=True)
@@ -274,7 +273,8 @@ def _logical_halves(plan: Plan, index: int) -> dict[str, tuple[Program, PassOpti
     options = {"to_owners": _options(plan, index), "from_owners": _options(plan, index, plain=True)}
     return {
         direction: (
-            route.program(
+            owned_program(
+                route,
                 name=f"bucket.{index}.{direction}",
                 world=plan.world,
                 direction=direction,
@@ -311,7 +311,8 @@ def _logical(plan: Plan, index: int) -> Program:
             sizes=route.sizes,
             record_non_finite=True,
         )
-    return route.program(
+    return owned_program(
+        route,
         name=f"bucket.{index}",
         world=plan.world,
         direction="both",

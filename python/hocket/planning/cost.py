@@ -20,11 +20,11 @@ from hocket import _native
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.dtypes import ITEM_BYTES
 from hocket.artefacts.network import Network
-from hocket.artefacts.plan import AllReduce, Bucket, Codec, Plan, Schedule, Traced
+from hocket.artefacts.plan import Bucket, Plan, Schedule, Traced
 from hocket.artefacts.plan_check import check
 from hocket.artefacts.profile import Gradient, Profile
 from hocket.errors import UsageError
-from hocket.planning import rows, traced
+from hocket.planning import rows, told, traced
 from hocket.planning.cards import Demand, Piece, Resource, over_cards, shares_on
 from hocket.planning.links import link_graph
 from hocket.planning.routes import members
@@ -78,8 +78,8 @@ def predict(plan: Plan, cluster: Cluster, profile: Profile) -> Prediction:
 
 def alone_s(bucket: Bucket, graph: Network) -> float:
     """Time of one bucket with the network to itself."""
-    described = _described(_kind(bucket, None, {}), graph)
-    return _native.PlanCost(graph.native, [described]).alone_s(0, bucket.elements)
+    route = _on(graph, _kind(bucket, None, {}))
+    return _native.PlanCost(graph.native, [route]).alone_s(0, bucket.elements)
 
 
 def predict_on(
@@ -247,31 +247,17 @@ def _launches(
 
 _Known = Mapping[str, Gradient]
 
-_Kind = tuple[rows.Exchange | traced.Marked, tuple[int, ...], str, int, Codec, tuple[tuple[int, int], ...]]
-"""Everything that determines how a bucket travels, except its size and priority."""
 
-_Described = tuple[
-    tuple[str, tuple[int, ...]]
-    | _native.Owned
-    | tuple[str, float, float, bool]
-    | tuple[int, int, float, list[traced.Flow]],
-    tuple[int, ...],
-    int,
-    int,
-    tuple[int, tuple[tuple[int, int], ...]] | None,
-]
-"""A `_Kind` in the form that `PlanCost` takes."""
-
-
-def _kind(bucket: Bucket, workers: Collection[int] | None, known: _Known) -> _Kind:
-    policed = isinstance(bucket.route, Traced)
-    return (
-        traced.marked(bucket, known) if policed else rows.exchange(bucket, workers, known),
+def _kind(bucket: Bucket, workers: Collection[int] | None, known: _Known) -> told.Route | traced.Marked:
+    if isinstance(bucket.route, Traced):
+        return traced.marked(bucket, known)
+    codec = None if bucket.codec == "none" else (ITEM_BYTES[bucket.codec], bucket.codec_links)
+    return told.route(
+        rows.exchange(bucket, workers, known),
         members(bucket, workers),
         bucket.dtype,
         bucket.chunk_bytes,
-        bucket.codec,
-        bucket.codec_links,
+        codec,
     )
 
 
@@ -281,7 +267,7 @@ class _Routes:
     def __init__(self, profile: Profile, factor: Factor) -> None:
         self._known = {gradient.name: gradient for gradient in profile.gradients}
         self._factor = factor
-        self._kinds: dict[_Kind, int] = {}
+        self._kinds: dict[told.Route | traced.Marked, int] = {}
 
     def launch(self, bucket: Bucket, workers: Collection[int] | None) -> Launch:
         """Return a bucket's launch. UsageError: the profile lacks a gradient of it."""
@@ -291,22 +277,15 @@ class _Routes:
 
     def on(self, graph: Network) -> _native.PlanCost:
         """Return the cost model on a network of the routes of all launches so far."""
-        return _native.PlanCost(graph.native, [_described(kind, graph) for kind in self._kinds])
+        return _native.PlanCost(graph.native, [_on(graph, kind) for kind in self._kinds])
 
 
-def _described(kind: _Kind, graph: Network) -> _Described:
-    route, order, dtype, chunk_bytes, codec, codec_links = kind
-    if isinstance(route, traced.Marked):
-        # What a policy does depends on the network, and its program names ranks as they are.
-        counted = traced.counted(route, traced.topology_of(graph))
-        return counted.native, tuple(range(graph.world)), ITEM_BYTES[dtype], counted.chunk_bytes, None
-    return (
-        (route.algorithm, route.sizes) if isinstance(route, AllReduce) else route,
-        order,
-        ITEM_BYTES[dtype],
-        chunk_bytes,
-        None if codec == "none" else (ITEM_BYTES[codec], codec_links),
-    )
+def _on(graph: Network, kind: told.Route | traced.Marked) -> told.Route:
+    if isinstance(kind, told.Route):
+        return kind
+    # What a policy does depends on the network, and its program names ranks as they are.
+    counted = traced.counted(kind, traced.topology_of(graph))
+    return told.route(counted.messages, tuple(range(graph.world)), kind.bucket.dtype, counted.chunk_bytes)
 
 
 def _loads(carried: list[float], graph: Network) -> tuple[Load, ...]:

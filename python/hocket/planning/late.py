@@ -28,6 +28,7 @@ from hocket.artefacts.dtypes import ITEM_BYTES
 from hocket.artefacts.network import GOODPUT, Network
 from hocket.artefacts.plan import AllReduce, Bucket, Plan, Rule
 from hocket.artefacts.profile import Profile
+from hocket.planning import told
 from hocket.planning.cost import predict_on
 from hocket.planning.order import rates_bit_per_s
 
@@ -162,18 +163,14 @@ def predicted_s(plan: Plan, graph: Network, profile: Profile, late: Late) -> flo
     return profile.step_s * pace + max(0.0, done_s - end_s, last_s - end_s)
 
 
-_Waiting = tuple[
-    tuple[int, int, float, list[tuple[int, int, int, int, int]]], tuple[int, ...], int, int, None
-]
-
-
-def _waiting(bucket: Bucket, rank: int) -> _Waiting:
+def _waiting(bucket: Bucket, rank: int) -> told.Route:
     route = bucket.route
     assert isinstance(route, AllReduce)  # noqa: S101  # `candidates` has no others
     elements, depth, flows = _native.count_last(
         route.algorithm, list(route.sizes), len(bucket.order), bucket.order.index(rank)
     )
-    return (elements, depth, 0.0, flows), bucket.order, ITEM_BYTES[bucket.dtype], bucket.chunk_bytes, None
+    messages = told.Messages(elements, flows, depth)
+    return told.route(messages, bucket.order, bucket.dtype, bucket.chunk_bytes)
 
 
 def _paced(profile: Profile, pace: float) -> Profile:

@@ -32,7 +32,7 @@ from hocket.artefacts.profile import Gradient
 from hocket.errors import UsageError
 from hocket.planning.buckets import Piece, bucket_of, plan_of, with_codec
 from hocket.planning.question import Question
-from hocket.planning.routes import by, name
+from hocket.planning.routes import name, owned_parts
 from hocket.planning.traced import policy_of
 from hocket.planning.traffic import pairs
 from hocket.user_classes import HOCKET
@@ -175,7 +175,7 @@ class Maker:
                         "a policy beside helpers, which have no gradients\nhint: an all-reduce, or owners"
                     )
             elif not isinstance(bucket.route, Gathered):
-                by(bucket, workers)
+                owned_parts(bucket, workers)
         except UsageError as error:
             raise UsageError(f"{where}: {error}") from None
 

@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import msgspec
 
-from hocket import _native
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.plan import AllReduce, Direct, Owned, Owner, OwnersRule, TwoLevel
 from hocket.artefacts.promise import EXACT
@@ -16,6 +15,7 @@ from hocket.errors import UsageError
 from hocket.planning.order import level_sizes
 from hocket.planning.question import question_of
 from hocket.planning.search import neutral_profile
+from hocket.planning.told import Shares, Solution
 
 OWNED = frozenset({"owned", "ring", "trees"})
 """Routes that are requested: at least one must be without owners."""
@@ -44,15 +44,10 @@ def owners_by(rule: OwnersRule, like: Owned, members: int, cluster: Cluster, wor
     wanted = len([each for each in like.owners if each.share]) / members
     found: list[tuple[float, Owned]] = []
     for proposal in solution.proposals:
-        kind, level, shares, sizes = proposal.exchange
-        if kind != "owned" or proposal.rule != rule or (level == "two_level") != stationed:
-            continue
-        ranks = zip(proposal.order, shares, strict=True)
-        owners = tuple(Owner(rank=rank, share=int(share)) for rank, share in ranks if share)
-        made = msgspec.structs.replace(
-            like, owners=owners, via=TwoLevel(stations=tuple(sizes)) if stationed else Direct()
-        )
-        found.append((abs(math.log(len(owners) / world / wanted)), made))
+        by = proposal.exchange
+        if isinstance(by, Shares) and proposal.rule == rule and isinstance(by.via, TwoLevel) == stationed:
+            made = msgspec.structs.replace(like, owners=by.owners(proposal.order), via=by.via)
+            found.append((abs(math.log(len(made.owners) / world / wanted)), made))
     if not found:
         raise none
     return min(found, key=lambda each: each[0])[1]
@@ -95,11 +90,11 @@ def trees_by_links(cluster: Cluster, order: Sequence[int]) -> AllReduce:
 
 def _numbers(cluster: Cluster, world: int, algorithm: str) -> Sequence[int] | None:
     """Return the numbers of an algorithm as it is proposed for the first `world` slots."""
-    exchanges = (proposal.exchange for proposal in _solution(cluster, world).proposals)
-    return next((numbers for _, name, numbers, _ in exchanges if name == algorithm), None)
+    ways = (proposal.exchange for proposal in _solution(cluster, world).proposals)
+    return next((by.sizes for by in ways if isinstance(by, AllReduce) and by.algorithm == algorithm), None)
 
 
-def _solution(cluster: Cluster, world: int) -> _native.PlanSolution:
+def _solution(cluster: Cluster, world: int) -> Solution:
     """All proposals for the first `world` slots, owners among them."""
     question = replace(question_of(cluster, neutral_profile(), world, EXACT, None), admitted=OWNED)
     return question.solved(0).solution

@@ -20,14 +20,12 @@ from hocket.artefacts.plan import (
     AllReduce,
     Bucket,
     Codec,
-    Direct,
     Evidence,
     Gathered,
     GroupRule,
     LinksRule,
     OrderRule,
     Owned,
-    Owner,
     OwnersRule,
     Part,
     Plan,
@@ -38,7 +36,7 @@ from hocket.artefacts.profile import Gradient, Profile
 from hocket.artefacts.promise import Promise
 from hocket.artefacts.tuning import Tuning
 from hocket.errors import UsageError
-from hocket.planning import rows
+from hocket.planning import rows, told
 from hocket.planning.buckets import plan_of, sizes_of
 from hocket.planning.cost import Prediction, alone_s, as_modelled, predict_on
 from hocket.planning.hosts import Host, hosts_of
@@ -59,9 +57,6 @@ if TYPE_CHECKING:
     from hocket.planning.asked import Asked
 
 SEED = 1
-
-_Slice = tuple[int, int, int]
-"""Index of a variable, its first element and end element."""
 
 TITLES = {"in_place": "in place"}
 """Titles in labels that differ from the name with hyphens."""
@@ -152,28 +147,30 @@ class Question:
         chunk = chunk_bytes(self.graph.slowest_bit_per_s)
         solution = _native.solve_plan(
             self.graph.native,
-            racks=self.racks,
-            workers=self.workers,
-            orders=[(each.title, each.algorithm, each.ranks) for each in self.orders],
-            codecs=[(ITEM_BYTES[name], links) for name, links in self.codecs if name != "none"],
-            chunk_bytes=chunk,
-            shared_chunk_bytes=SHARED_CHUNK_BYTES,
-            admitted=sorted(self.admitted),
-            classes=classes,
-            variables=[
-                (each.elements, at, each.ready_s, each.needed_s)
-                for each, at in zip(gradients, own, strict=True)
-            ],
-            backward_end_s=self.profile.forward_s + self.profile.backward_s,
-            step_s=self.profile.step_s,
-            gates=False,
+            told.Setting(
+                racks=self.racks,
+                workers=self.workers,
+                orders=[(each.title, each.algorithm, each.ranks) for each in self.orders],
+                codecs=[(ITEM_BYTES[name], links) for name, links in self.codecs if name != "none"],
+                chunk_bytes=chunk,
+                shared_chunk_bytes=SHARED_CHUNK_BYTES,
+                admitted=self.admitted,
+                searched=evaluations > 0,
+                seed=SEED,
+                given=routes,
+            ),
+            told.Model(
+                variables=[
+                    (each.elements, at, each.ready_s) for each, at in zip(gradients, own, strict=True)
+                ],
+                classes=classes,
+                backward_end_s=self.profile.forward_s + self.profile.backward_s,
+                step_s=self.profile.step_s,
+            ),
             factors=[] if self.correction is None else self.correction.factors(gradients, chunk),
-            seed=SEED,
             evaluations=evaluations,
             # Factors are for a whole bucket alone: concurrent parts of a variable were not measured.
             splits=splits and self.correction is None,
-            searched=evaluations > 0,
-            routes=routes,
             given=begun,
         )
         return Solved(self, solution)
@@ -184,7 +181,7 @@ class Solved:
     """Result of a search."""
 
     question: Question
-    solution: _native.PlanSolution
+    solution: told.Solution
 
     def plan(self) -> Plan:
         """The fastest plan."""
@@ -200,15 +197,15 @@ class Solved:
         for proposal, size, step_s in self.solution.uniform:
             size_bytes = _native.PLAN_BUCKET_BYTES[size]
             size_title = f"{size_bytes >> 20} MiB" if size_bytes else "one bucket"
-            buckets = [(self._whole(bundle), proposal) for bundle in bundlings[size]]
+            buckets = [told.Chosen(self._whole(bundle), proposal) for bundle in bundlings[size]]
             found.append(self._plan(f"{self._title(proposal)} {size_title}", buckets, step_s))
         return found
 
     def built(self) -> list[tuple[str, Plan]]:
         """The fastest plan of each builder."""
         return [
-            (builder, self._plan(builder, buckets, step_s))
-            for builder, step_s, buckets in self.solution.built
+            (each.builder, self._plan(each.builder, each.buckets, each.step_s))
+            for each in self.solution.built
         ]
 
     def alternatives(self, bucket: Bucket) -> list[Alternative]:
@@ -218,8 +215,8 @@ class Solved:
                 self._title(proposal),
                 self._bucket(bucket.parts, bucket.elements, bucket.dtype, bucket.priority, proposal),
             )
-            for proposal in range(len(self.solution.proposals))
-            if self.solution.proposals[proposal].exchange[0] != "gathered" or self._gathers(bucket.parts)
+            for proposal, each in enumerate(self.solution.proposals)
+            if not isinstance(each.exchange, told.Rows) or self._gathers(bucket.parts)
         ]
 
     def _gathers(self, parts: tuple[Part, ...]) -> bool:
@@ -228,19 +225,21 @@ class Solved:
         whole = len(parts) == 1 and parts[0].start == 0 and parts[0].stop in (None, own.elements)
         return whole and rows.may(own, self.question.workers)
 
-    def _whole(self, bundle: list[int]) -> list[_Slice]:
+    def _whole(self, bundle: list[int]) -> list[told.Slice]:
         gradients = self.question.profile.gradients
         return [(each, 0, gradients[each].elements) for each in bundle]
 
-    def _plan(self, label: str, grouped: list[tuple[list[_Slice], int]], step_s: float) -> Plan:
+    def _plan(self, label: str, grouped: list[told.Chosen], step_s: float) -> Plan:
         gradients = self.question.profile.gradients
         buckets = []
-        for priority, (slices, proposal) in enumerate(grouped):
+        for priority, chosen in enumerate(grouped):
             parts = tuple(
-                Part(variable=gradients[each].name, start=start, stop=stop) for each, start, stop in slices
+                Part(variable=gradients[each].name, start=start, stop=stop)
+                for each, start, stop in chosen.parts
             )
-            elements = sum(stop - start for _, start, stop in slices)
-            buckets.append(self._bucket(parts, elements, gradients[slices[0][0]].dtype, priority, proposal))
+            elements = sum(stop - start for _, start, stop in chosen.parts)
+            dtype = gradients[chosen.parts[0][0]].dtype
+            buckets.append(self._bucket(parts, elements, dtype, priority, chosen.proposal))
         workers, world = self.question.workers, len(self.question.graph.hosts)
         helped = any(max(bucket.order) >= workers for bucket in buckets)
         made = plan_of(buckets, world if helped else workers, label=label, step_s=step_s)
@@ -264,11 +263,11 @@ class Solved:
             elements=elements,
             dtype=dtype,
             route=self._route(route, parts),
-            order=tuple(route.order),
+            order=route.order,
             priority=priority,
             codec=codec,
-            codec_links=tuple(route.codec_links),
-            chunk_bytes=route.chunk_bytes,
+            codec_links=route.codec_links,
+            chunk_bytes=int(route.chunk_bytes),
             rule=Rule(
                 order=self._order(route).rule,
                 groups=None if route.rule == SEARCHED else GROUPS.get(route.measured_as),
@@ -277,38 +276,32 @@ class Solved:
             ),
         )
 
-    def _route(self, proposal: _native.PlanProposal, parts: tuple[Part, ...]) -> AllReduce | Owned | Gathered:
-        kind, name, numbers, stations = proposal.exchange
-        if kind == "gathered":
-            return rows.route(self.question.gradient(parts[0].variable), len(proposal.order), name)
-        if kind == "all_reduce":
-            return AllReduce(algorithm=name, sizes=tuple(numbers))
-        shares = zip(proposal.order, numbers, strict=True)
-        return Owned(
-            owners=tuple(Owner(rank=rank, share=share) for rank, share in shares if share),
-            via=TwoLevel(stations=tuple(stations)) if name == "two_level" else Direct(),
-        )
+    def _route(self, proposal: told.Proposal, parts: tuple[Part, ...]) -> AllReduce | Owned | Gathered:
+        by = proposal.exchange
+        if isinstance(by, told.Rows):
+            return rows.route(self.question.gradient(parts[0].variable), len(proposal.order), by.algorithm)
+        return by if isinstance(by, AllReduce) else Owned(owners=by.owners(proposal.order), via=by.via)
 
-    def _order(self, route: _native.PlanProposal) -> Order:
+    def _order(self, route: told.Proposal) -> Order:
         """The first of several rules that give the same ranks; a `searched` order if no rule gives them."""
         ranks = tuple(rank for rank in route.order if rank < self.question.workers)
         known = (each for each in self.question.orders if each.ranks == ranks)
         return next(known, Order(SEARCHED, SEARCHED, ranks))
 
-    def _codec(self, route: _native.PlanProposal) -> Codec:
+    def _codec(self, route: told.Proposal) -> Codec:
         shorter = [name for name, _ in self.question.codecs if name != "none"]
         return "none" if route.codec is None else shorter[route.codec]
 
-    def _mixed_title(self, buckets: list[tuple[list[_Slice], int]]) -> str:
+    def _mixed_title(self, buckets: list[told.Chosen]) -> str:
         """Title of the routes of all buckets, each once, after their order; tells whether variables are cut."""
-        proposals = list(dict.fromkeys(proposal for _, proposal in buckets))
+        proposals = list(dict.fromkeys(bucket.proposal for bucket in buckets))
         orders = {self._titles[each][0] for each in proposals}
         if len(orders) == 1:
             title = " + ".join(dict.fromkeys(self._titles[each][1] for each in proposals))
             title = f"{orders.pop()} {title}"
         else:
             title = " + ".join(dict.fromkeys(self._title(each) for each in proposals))
-        cut = sum(len(slices) for slices, _ in buckets) > len(self.question.profile.gradients)
+        cut = sum(len(bucket.parts) for bucket in buckets) > len(self.question.profile.gradients)
         return f"{title} {'split' if cut else 'uneven'} buckets" if cut or len(proposals) == 1 else title
 
     def _title(self, proposal: int) -> str:
@@ -326,32 +319,33 @@ class Solved:
             found.append((order, route))
         return found
 
-    def _owners_title(self, proposal: int) -> str:
+    def _owners_title(self, by: told.Shares, route: told.Proposal) -> str:
         """Title of the owners: their number, or the only one's rank; and the rule, if another rule makes as many owners."""
-        route = self.solution.proposals[proposal]
-        owners = [(rank, share) for rank, share in zip(route.order, route.exchange[2], strict=True) if share]
+        owners = by.owners(route.order)
         if len(owners) == 1:
-            title = f"owner {owners[0][0]}"
+            title = f"owner {owners[0].rank}"
         else:
-            even = len({share for _, share in owners}) == 1
-            alike = [
+            even = len({owner.share for owner in owners}) == 1
+            alike = {
                 each.rule
                 for each in self.solution.proposals
-                if each.exchange[:2] == route.exchange[:2] and sum(map(bool, each.exchange[2])) == len(owners)
-            ]
-            rule = f" ({route.rule})" if len(set(alike)) > 1 else ""
+                if isinstance(each.exchange, told.Shares)
+                and type(each.exchange.via) is type(by.via)
+                and sum(map(bool, each.exchange.shares)) == len(owners)
+            }
+            rule = f" ({route.rule})" if len(alike) > 1 else ""
             title = f"{len(owners)} {'owners' if even else 'uneven owners'}{rule}"
-        return f"two-level {title}" if route.exchange[1] == "two_level" else title
+        return f"two-level {title}" if isinstance(by.via, TwoLevel) else title
 
     def _route_title(self, proposal: int) -> str:
         route = self.solution.proposals[proposal]
-        kind, name = route.exchange[:2]
-        if kind == "gathered":
-            title = f"rows {name}"
-        elif kind == "owned":
-            title = self._owners_title(proposal)
+        by = route.exchange
+        if isinstance(by, told.Rows):
+            title = f"rows {by.algorithm}"
+        elif isinstance(by, told.Shares):
+            title = self._owners_title(by, route)
         else:
-            title = TITLES.get(name, name.replace("_", "-"))
+            title = TITLES.get(by.algorithm, by.algorithm.replace("_", "-"))
         known = {each.measured_as for each in self.solution.proposals}
         # Two levels of racks are the usual ones: trunks carry less than with two levels of hosts.
         if route.measured_as == "two_level.host" and "two_level.rack" in known and route.rule != SEARCHED:

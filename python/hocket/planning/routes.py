@@ -5,19 +5,15 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from hocket import _native
-from hocket.artefacts.plan import AllReduce, Bucket, Gathered, Owned, Plan, Route, Served, Traced, TwoLevel
+from hocket.artefacts.plan import AllReduce, Bucket, Gathered, Owned, Plan, Route, Served, Traced
 from hocket.errors import UsageError
+from hocket.planning.told import Shares
 
 
-def by(bucket: Bucket, workers: Collection[int] | None = None) -> AllReduce | _native.Owned:
+def by(bucket: Bucket, workers: Collection[int] | None = None) -> AllReduce | Shares:
     """The collective of a bucket among its `members`. Raises UsageError for a route without a program.
 
     `workers`: the ranks that have gradients; default: all of the bucket's order.
-
-    >>> from hocket.artefacts.plan import Owner
-    >>> owned = Owned(owners=(Owner(rank=2), Owner(rank=0, share=3)))
-    >>> by(Bucket(parts=(), elements=0, dtype="f32", route=owned, order=(0, 1, 2), priority=0)).parts(40)
-    [(0, 0, 30), (2, 30, 40)]
     """
     route = bucket.route
     if isinstance(route, AllReduce):
@@ -25,12 +21,10 @@ def by(bucket: Bucket, workers: Collection[int] | None = None) -> AllReduce | _n
     if isinstance(route, Owned):
         ranks = members(bucket, workers)
         shares = {owner.rank: owner.share for owner in route.owners}
-        stations = route.via.stations if isinstance(route.via, TwoLevel) else ()
-        return _native.Owned(
-            shares=[shares.get(rank, 0) for rank in ranks],
+        return Shares(
+            shares=tuple(shares.get(rank, 0) for rank in ranks),
             workers=len(_workers(bucket, workers)),
-            via="two_level" if stations else "direct",
-            stations=stations,
+            via=route.via,
         )
     if isinstance(route, Served):
         raise UsageError(
@@ -40,6 +34,19 @@ def by(bucket: Bucket, workers: Collection[int] | None = None) -> AllReduce | _n
     raise UsageError(
         f"plan: what a bucket that is `{name(route)}` sends is decided when it runs\nhint: `hocket plan` makes plans that are known"
     )
+
+
+def owned_parts(bucket: Bucket, workers: Collection[int] | None = None) -> list[tuple[int, int, int]]:
+    """Parts of a bucket by owners: place of the owner among `members`, first and end element. Raises UsageError like `by`, and if
+    the owners are not members.
+
+    >>> from hocket.artefacts.plan import Owner
+    >>> owned = Owned(owners=(Owner(rank=2), Owner(rank=0, share=3)))
+    >>> owned_parts(Bucket(parts=(), elements=40, dtype="f32", route=owned, order=(0, 1, 2), priority=0))
+    [(0, 0, 30), (2, 30, 40)]
+    """
+    route = by(bucket, workers)
+    return [] if isinstance(route, AllReduce) else _native.owned_parts(route, bucket.elements)
 
 
 def members(bucket: Bucket, workers: Collection[int] | None = None) -> tuple[int, ...]:

@@ -12,6 +12,7 @@ from hocket.artefacts.gradient import Gradient
 from hocket.artefacts.plan import AllReduce, Bucket, Gathered, Part, Plan, Rule
 from hocket.artefacts.profile import Gradient as Profiled
 from hocket.artefacts.profile import Profile
+from hocket.planning import told
 from hocket.planning.buckets import sizes_of
 from hocket.planning.routes import by
 
@@ -104,19 +105,14 @@ def with_rows(plan: Plan, gradients: Iterable[Gradient]) -> Plan:
     return msgspec.structs.replace(plan, buckets=(*kept, *rows))
 
 
-Class = tuple[int, tuple[float, float, bool] | None]
-"""Class of gradients in the search: bytes of an element; and if they may travel as rows, the fraction of rows that a rank touches,
-bytes of a row, and whether rows are added to a dense gradient."""
-
-
-def classes(gradients: Sequence[Profiled], world: int) -> tuple[list[Class], list[int]]:
+def classes(gradients: Sequence[Profiled], world: int) -> tuple[list[told.Class], list[int]]:
     """The classes, and the index of each gradient's. Gradients that may travel as rows share a bucket with no other.
 
     >>> words = Profiled(name="w", shape=(100, 4), dtype="f32", ready_s=0, needed_s=0, touched=3)
     >>> classes([words, Profiled(name="b", shape=(4,), dtype="f32", ready_s=0, needed_s=0)], 2)
     ([(4, (0.03, 16.0, True)), (4, None)], [0, 1])
     """
-    found: list[Class] = []
+    found: list[told.Class] = []
     own: list[int] = []
     plain: dict[int, int] = {}
     for each in gradients:
@@ -156,14 +152,11 @@ def as_touched(plan: Plan, profile: Profile) -> Plan:
     return msgspec.structs.replace(plan, buckets=tuple(map(bounded, plan.buckets)))
 
 
-Exchange = AllReduce | _native.Owned | tuple[str, float, float, bool]
-"""A route for the cost model; for rows: algorithm, fraction of all rows that a rank touches, bytes of a row, and whether rows are
-added to a dense gradient."""
-
-
-def exchange(bucket: Bucket, workers: Collection[int] | None, known: Mapping[str, Profiled]) -> Exchange:
-    """Convert a bucket's route. `known`: gradients by name. If a gradient's rows per step were not counted, they are as many as the
-    plan allows; an unknown gradient is dense. UsageError like `routes.by`."""
+def exchange(
+    bucket: Bucket, workers: Collection[int] | None, known: Mapping[str, Profiled]
+) -> AllReduce | told.Shares | told.Rows:
+    """Convert a bucket's route for the cost model. `known`: gradients by name. If a gradient's rows per step were not counted, they
+    are as many as the plan allows; an unknown gradient is dense. UsageError like `routes.by`."""
     route = bucket.route
     if not isinstance(route, Gathered):
         return by(bucket, workers)
@@ -172,7 +165,7 @@ def exchange(bucket: Bucket, workers: Collection[int] | None, known: Mapping[str
     seen = None if gradient is None else gradient.touched
     density = min(1.0, max(1, route.rows if seen is None else seen) / rows)
     row_bytes = float(route.row_elements * ITEM_BYTES[bucket.dtype])
-    return route.algorithm, density, row_bytes, gradient is None or not gradient.sparse
+    return told.Rows(route.algorithm, density, row_bytes, gradient is None or not gradient.sparse)
 
 
 def sent(bucket: Bucket, counts: Sequence[int]) -> dict[Pair, int]:

@@ -15,7 +15,7 @@ import msgspec
 
 from hocket.artefacts.dtypes import ITEM_BYTES
 from hocket.artefacts.plan import Bucket, Direct, Owned, Owner, Plan, TwoLevel
-from hocket.planning.routes import by, members
+from hocket.planning.routes import members, owned_parts
 
 
 class Portion(NamedTuple):
@@ -53,9 +53,8 @@ def portions(plan: Plan) -> tuple[Portion, ...]:
     found = []
     for index, bucket in enumerate(plan.buckets):
         if updates(bucket):
-            ranks, route = members(bucket, plan.workers), by(bucket, plan.workers)
-            parts = route.parts(bucket.elements)  # type: ignore[union-attr]  # owners update no all-reduce
-            found += [Portion(index, start, stop, ranks, at) for at, start, stop in parts]
+            ranks, owned = members(bucket, plan.workers), owned_parts(bucket, plan.workers)
+            found += [Portion(index, start, stop, ranks, at) for at, start, stop in owned]
     return tuple(found)
 
 

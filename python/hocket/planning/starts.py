@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from hocket import _native
 from hocket.artefacts.plan import AllReduce, Bucket, Gathered, Owned, Plan
 from hocket.planning.routes import by, members
+from hocket.planning.told import Chosen, Proposal, Rows
 
 if TYPE_CHECKING:
     from hocket.planning.question import Question
@@ -15,29 +15,18 @@ if TYPE_CHECKING:
 ROUTES_MAX = 64
 """Limit of different routes in plans to begin with: a search compares each with all others."""
 
-Route = tuple[
-    tuple[str, tuple[int, ...]] | _native.Owned | tuple[str, float, float, bool],
-    tuple[int, ...],
-    int,
-    int | None,
-    tuple[tuple[int, int], ...],
-]
-"""Roles of members, their order, bytes of a chunk, the index of a codec, its links."""
 
-Start = list[tuple[list[tuple[int, int, int]], int]]
-"""By bucket, urgent ones first: parts (variable, first element, one after the last), and the number of its route."""
-
-
-def starts(question: Question, plans: Sequence[Plan]) -> tuple[list[Route], list[Start]]:
-    """Return the routes and the buckets of those plans that a search may change: all of whose routes it may choose by itself.
+def starts(question: Question, plans: Sequence[Plan]) -> tuple[list[Proposal], list[list[Chosen]]]:
+    """Return the routes, and the buckets, urgent ones first, of those plans that a search may change: all of whose routes it may
+    choose by itself.
 
     Policies are not: what they send for another size is not known. Nor are cards, which are chosen afterwards.
     """
     codecs = [name for name, _ in question.codecs if name != "none"]
     place = {each.name: at for at, each in enumerate(question.profile.gradients)}
     routes: dict[object, int] = {}
-    listed: list[Route] = []
-    found: list[Start] = []
+    listed: list[Proposal] = []
+    found: list[list[Chosen]] = []
     for plan in plans:
         kinds = {_key(bucket): bucket for bucket in plan.buckets}
         new = [key for key in kinds if key not in routes]
@@ -49,7 +38,7 @@ def starts(question: Question, plans: Sequence[Plan]) -> tuple[list[Route], list
             listed.append(_described(kinds[key], codecs, plan))
         found.append(
             [
-                (
+                Chosen(
                     [(place[part.variable], part.start, part.stop or 0) for part in bucket.parts],
                     routes[_key(bucket)],
                 )
@@ -76,13 +65,13 @@ def _key(bucket: Bucket) -> object:
     return route, bucket.order, bucket.chunk_bytes, bucket.codec, bucket.codec_links
 
 
-def _described(bucket: Bucket, codecs: Sequence[str], plan: Plan) -> Route:
+def _described(bucket: Bucket, codecs: Sequence[str], plan: Plan) -> Proposal:
     route = bucket.route
-    how: tuple[str, tuple[int, ...]] | _native.Owned | tuple[str, float, float, bool]
-    if isinstance(route, Gathered):
-        how = route.algorithm, 1.0, 1.0, False
-    else:
-        known = by(bucket, plan.workers)
-        how = (known.algorithm, known.sizes) if isinstance(known, AllReduce) else known
-    codec = None if bucket.codec == "none" else codecs.index(bucket.codec)
-    return how, members(bucket, plan.workers), bucket.chunk_bytes, codec, bucket.codec_links
+    return Proposal(
+        Rows(route.algorithm) if isinstance(route, Gathered) else by(bucket, plan.workers),
+        members(bucket, plan.workers),
+        "given plan",
+        bucket.chunk_bytes,
+        None if bucket.codec == "none" else codecs.index(bucket.codec),
+        bucket.codec_links,
+    )

@@ -18,6 +18,7 @@ from hocket.artefacts.dtypes import ITEM_BYTES
 from hocket.artefacts.network import WITHIN_HOST_BIT_PER_S, WITHIN_HOST_LATENCY_S, Network, trunk_name
 from hocket.artefacts.plan import Bucket, Plan, Traced
 from hocket.errors import UsageError
+from hocket.planning import told
 from hocket.planning.buckets import sizes_of
 from hocket.planning.placed import WHOLE_BYTES
 from hocket.policies import READY_MADE
@@ -30,9 +31,6 @@ from hocket.policy.topology import Link, Topology
 
 PROGRAMS_MAX = 256
 """Limit of programs that are kept."""
-
-Flow = tuple[int, int, int, int, int]
-"""Sender, receiver, bytes, bytes that are reduced into the receiver's memory, messages."""
 
 
 @dataclass(frozen=True)
@@ -51,14 +49,14 @@ class Counted:
 
     bytes: int
     chunk_bytes: int
-    flows: tuple[Flow, ...]
+    flows: tuple[told.Flow, ...]
     depth: int
     beside: int
 
     @property
-    def native(self) -> tuple[int, int, float, list[Flow]]:
-        """The form that `PlanCost` takes."""
-        return max(1, self.bytes), self.depth, self.beside / max(1, self.bytes), list(self.flows)
+    def messages(self) -> told.Messages:
+        """Messages for the cost model."""
+        return told.Messages(max(1, self.bytes), self.flows, self.depth, self.beside / max(1, self.bytes))
 
     @property
     def sent(self) -> dict[tuple[int, int], int]:

@@ -50,7 +50,7 @@ def _sent(bucket: Bucket, elements: int | None, workers: Collection[int] | None)
             route.algorithm, route.sizes, "all_reduce", members=len(order), elements=elements, root=0
         )
     else:
-        flows = route.sent(elements)
+        flows = _native.owned_messages(route, elements)
     sums: dict[Pair, int] = {}
     for source, destination, moved, _ in flows:
         pair = order[source], order[destination]

@@ -7,12 +7,12 @@ import time
 
 from msgspec import Struct
 
-from hocket._native import PlanSolution
 from hocket.artefacts.cluster import Cluster, Host, Rack
 from hocket.artefacts.profile import Profile
 from hocket.artefacts.promise import EXACT
 from hocket.planning.question import Question, question_of
 from hocket.planning.search import EVALUATIONS
+from hocket.planning.told import Solution
 from hocket.tools.bench.layered import layered, weights
 
 RACKS = 4
@@ -61,7 +61,7 @@ def measure(*, world: int = 64, variables: int = 200, longer: bool = True) -> Pl
     )
 
 
-def _timed(question: Question, evaluations: int) -> tuple[PlanSolution, float]:
+def _timed(question: Question, evaluations: int) -> tuple[Solution, float]:
     began_s = time.perf_counter()
     solution = question.solved(evaluations).solution
     return solution, time.perf_counter() - began_s
