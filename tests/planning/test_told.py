@@ -51,7 +51,8 @@ def others(tree: Any) -> Iterator[Any]:
     if isinstance(tree, dict):
         optional = {"codec", "codec_links", "sizes", "admitted"}
         yield from ({key: tree[key] for key in tree if key != left} for left in tree.keys() - optional)
-        yield {**tree, "speed": 1}
+        if tree.get("type") != "owned":  # The crate is given owners alone, too, and knows no `type` there.
+            yield {**tree, "speed": 1}
     for key, value in tree.items() if isinstance(tree, dict) else enumerate(tree):
         if isinstance(value, dict | list):
             yield from (

@@ -9,7 +9,6 @@ use std::ops::Range;
 
 /// The owners' shares, and the route to them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
 pub struct Owned {
     /// By member: its share of the elements, in units; the sum is their number.
     pub shares: Vec<u32>,

@@ -44,6 +44,7 @@ pub struct Budget {
 
 /// A bucket of a plan.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
 pub struct Chosen {
     /// Variable, first element, one after the last.
     pub parts: Vec<(usize, u64, u64)>,
