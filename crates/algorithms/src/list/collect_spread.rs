@@ -90,28 +90,43 @@ pub fn pieces(shares: &[u32], elements: usize) -> Vec<Piece> {
 fn weave(shares: &[u32], _: Kind, _: usize, call: &Call, weave: &mut dyn Weave) {
     let n = call.n();
     let pieces = pieces(shares, call.whole().len());
+    let most = |shares: &[u32]| shares.iter().copied().max().unwrap_or(0);
+    let (collecting, spreading) = (most(&shares[..n]), most(&shares[n..]));
     for at in 0..SEGMENTS {
-        for (collector, spreader, elements) in &pieces {
-            let part = segment(elements, at);
+        let parts: Vec<Piece> = pieces
+            .iter()
+            .map(|(collector, spreader, elements)| {
+                let whole = shares[*collector] < collecting;
+                (*collector, *spreader, if whole { whole_first(elements, at) } else { segment(elements, at) })
+            })
+            .collect();
+        for (collector, spreader, part) in &parts {
             for from in pushing(shares, *collector) {
                 if from != *collector && from != *spreader {
-                    call.message(from, *collector, &part, true, weave);
+                    if shares[*collector] < collecting || shares[n + from] < spreading {
+                        call.aside(from, *collector, part, weave);
+                    } else {
+                        call.message(from, *collector, part, true, weave);
+                    }
                 }
             }
         }
-        for (collector, spreader, elements) in &pieces {
-            let part = segment(elements, at);
+        for (collector, spreader, part) in &parts {
             if collector != spreader {
-                call.message(*collector, *spreader, &part, true, weave);
+                call.message(*collector, *spreader, part, true, weave);
             }
-            call.complete(*spreader, &part, weave);
+            call.complete(*spreader, part, weave);
         }
         for k in 1..n {
-            for (_, spreader, elements) in &pieces {
-                call.message(*spreader, (spreader + k) % n, &segment(elements, at), false, weave);
+            for (_, spreader, part) in &parts {
+                call.message(*spreader, (spreader + k) % n, part, false, weave);
             }
         }
     }
+}
+
+fn whole_first(elements: &Range<usize>, at: usize) -> Range<usize> {
+    if at == 0 { elements.clone() } else { elements.end..elements.end }
 }
 
 fn segment(elements: &Range<usize>, at: usize) -> Range<usize> {

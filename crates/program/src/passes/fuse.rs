@@ -158,13 +158,27 @@ impl<'a> Ops<'a> {
                 }
                 _ => return,
             };
-            if !self.same_space(&between, &dst) {
+            if !self.same_space(&between, &dst) || reduce.is_some() && self.would_wait(at, &between, reader, &dst) {
                 return;
             }
             self.left[reader] = Some(Op::Recv { dst, wire, reduce, peer, tag, count: None });
             self.left[at] = None;
             at = reader;
         }
+    }
+
+    /// Whether a receive that now may land at once, into memory that nothing else uses before it, would wait for another one to be
+    /// added up first.
+    fn would_wait(&self, at: usize, between: &Slice, reader: usize, dst: &Slice) -> bool {
+        let before = |buffer: BufferId, end: usize| {
+            self.touching[buffer.index()].iter().take_while(move |&&op| op < end).filter_map(|&op| self.left[op].as_ref())
+        };
+        let writes = |op: &Op, slice: &Slice| op.writes().iter().any(|other| other.overlaps(slice));
+        let reused = before(between.buffer, at).any(|op| {
+            op.reads().iter().chain(&op.writes()).any(|other| other.overlaps(between))
+        });
+        let sums = |op: &Op| matches!(op, Op::Recv { .. } | Op::Reduce { .. });
+        !reused && before(dst.buffer, reader).any(|op| sums(op) && writes(op, dst))
     }
 
     fn same_type(&self, left: &Slice, right: &Slice) -> bool {
