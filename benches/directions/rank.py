@@ -47,16 +47,6 @@ def main() -> None:
     asked = parser.parse_args()
     torch.set_num_threads(1)
     settings = Settings.from_environment()
-    import threading, os
-    samples=[]
-    def sample():
-        while True:
-            for line in open("/proc/net/dev"):
-                if line.strip().startswith("eth"):
-                    f=line.split(":")[1].split(); samples.append((time.monotonic(), int(f[0]), int(f[8])))
-            time.sleep(0.05)
-    threading.Thread(target=sample, daemon=True).start()
-    marks=[]
     with join(settings) as job:
         engine = job.engine()
         if asked.plan is None:
@@ -71,17 +61,13 @@ def main() -> None:
                 key = f"directions/{turn}/{name}"
                 job.store.gather(key, job.rank, job.world, None, settings.timeout_s)
                 began_s = time.perf_counter()
-                marks.append((name, turn, time.monotonic()))
                 if job.rank == asked.late_rank:
                     time.sleep(asked.late_s)
                 call()
                 spent_s = time.perf_counter() - began_s
-                marks.append((name, turn, time.monotonic()))
                 everyone = job.store.gather(f"{key}/end", job.rank, job.world, spent_s, settings.timeout_s)
                 if turn:
                     times_s[name].append(max(everyone))
-        tx=os.popen("nstat -az TcpRetransSegs TcpExtTCPTimeouts TcpExtTCPLostRetransmit TcpOutSegs 2>/dev/null").read()
-        json.dump([samples, marks, tx], open(f"/tmp/dirs-{job.rank}.json","w"))
         dist.destroy_process_group()
         engine.close()
         if job.rank == 0:

@@ -62,7 +62,7 @@ def over_the_bound(
         files.write(paths[1], cluster)
         command = [sys.executable, "-m", "benches.directions.rank", "--turns", str(turns)]
         command += ["--plan", str(paths[0]), "--cluster", str(paths[1]), *argv]
-        times_s = in_emulation(cluster, [host.name for host in cluster.hosts], command, trace=Path("/tmp/realtr"))
+        times_s = in_emulation(cluster, [host.name for host in cluster.hosts], command)
     for contender, each_s in times_s.items():
         yield Row.over(
             [one_s / bound_s for one_s in each_s],
