@@ -4,6 +4,9 @@
 //! %2[0:8]`, `reduce sum %2[0:8] into %0[0:8]`. After: `send %0[0:8] as f16`; `recv %0[0:8] as f16 reduce sum`. Gain: a value
 //! is read and written once per message, and a policy's own ring is as fast as the engine's.
 //!
+//! A value with a scratch buffer of its own may arrive while others are added up where it goes: it keeps that buffer, as
+//! without it the message would wait for theirs.
+//!
 //! A buffer in between may prevent two ranks from waiting for one another (both send what they will overwrite), so a
 //! fused program that deadlocks is discarded for the previous one.
 
