@@ -34,11 +34,13 @@ LIBRARIES = "ca-certificates,libbz2-1.0,libexpat1,libffi8,liblzma5,libncursesw6,
 """Debian packages whose libraries Python's modules load, as in the official image."""
 
 
-def ran(*words: str | Path) -> str:
+def ran(*words: str | Path, may_fail: bool = False) -> str:
     """What a command prints to its standard output; SystemExit, with all that it said, when it fails."""
     told = [str(each) for each in words]
+    if shutil.which(told[0]) is None:
+        sys.exit(f"error: {told[0]} is not here\nhint: apt-get install {told[0]}")
     done = subprocess.run(told, cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
-    if done.returncode != 0:
+    if done.returncode != 0 and not may_fail:
         sys.exit(f"error: {' '.join(told)}: exit code {done.returncode}\n{done.stdout}{done.stderr}")
     return done.stdout
 
@@ -97,16 +99,17 @@ def in_pods() -> str:
     codes = ran("podman", "wait", *PODS).split()
     if set(codes) != {"0"}:
         for name in PODS:
-            subprocess.run(["podman", "logs", name], check=False)
+            subprocess.run(["podman", "logs", name], check=False)  # to where this process writes
         sys.exit(f"error: ranks in containers of their own ended with {', '.join(codes)}")
     return ran("podman", "logs", PODS[0])
 
 
 def remove() -> None:
     """Remove what this or an earlier run has made."""
-    containers, networks = ("rm", "--force", "--ignore", "--time=1", *PODS), ("network", "rm", NAME)
-    for words in (containers, networks, ("image", "rm", "--force", NAME), ("image", "rm", "--force", BASE)):
-        subprocess.run(["podman", *words], capture_output=True, check=False)
+    ran("podman", "rm", "--force", "--ignore", "--time=1", *PODS, may_fail=True)
+    ran("podman", "network", "rm", NAME, may_fail=True)
+    for image in (NAME, BASE):
+        ran("podman", "image", "rm", "--force", image, may_fail=True)
 
 
 def main() -> None:
@@ -118,9 +121,6 @@ def main() -> None:
         "--base-from", type=Path, metavar="PREFIX", help="Prefix of a Python 3.12, as pyenv's."
     )
     prefix = parser.parse_args().base_from
-    for program in ("podman", *["debootstrap"][: prefix is not None]):
-        if shutil.which(program) is None:
-            sys.exit(f"error: {program} is not here\nhint: apt-get install {program}")
     if not list((ROOT / "dist").glob("hocket-*-manylinux*_x86_64.whl")):
         sys.exit("error: dist has no wheel for x86-64\nhint: make wheel")
     remove()
