@@ -153,8 +153,9 @@ def check(package: Path, python: str, torches: list[str]) -> None:
         for torch in torches:
             began_s = time.monotonic()
             number = OLDEST[version.rpartition(".")[0]] if torch == "oldest" else torch
-            pinned = [] if torch == "newest" else [f"torch=={number}"]
-            environment.install("--upgrade", f"{package}[torch]", *pinned)
+            # Named, as pip leaves another one that will do where it is.
+            pinned = "torch" if torch == "newest" else f"torch=={number}"
+            environment.install("--upgrade", f"{package}[torch]", pinned)
             print(
                 f"Python {version}: torch {number} installed in {time.monotonic() - began_s:.0f} s",
                 flush=True,
