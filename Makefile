@@ -34,7 +34,7 @@ PURE_TESTS := analysis formats planning programs simulation tidy
 
 SWITCH := python/hocket/tools/testbed/hocket-switch
 
-.PHONY: help setup base switch demo wheel check-wheel test quick replay test-timing $(SUITES:%=test-%) test-clients test-gpu test-frameworks test-fabric test-ray test-torch test-vulkan check check-rust rust-is-built check-python docs fmt bench bench-elastic bless fuzz exactly-once meetings elastic streams churn clean
+.PHONY: help setup base switch demo wheel check-wheel check-image test quick replay test-timing $(SUITES:%=test-%) test-clients test-gpu test-frameworks test-fabric test-ray test-torch test-vulkan check check-rust rust-is-built check-python docs fmt bench bench-elastic bless fuzz exactly-once meetings elastic streams churn clean
 
 help: ## list the verbs
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -135,6 +135,9 @@ wheel: $(STAMPS)/wheel ## sdist and manylinux wheels in dist/, checked in bare e
 
 check-wheel: ## the wheel in dist/ with PyTorch 2.4, 2.9 and the newest (TORCH), on Python 3.11 to 3.13: long, several GB each
 	$(BIN)/python scripts/check_wheel.py dist/hocket-*manylinux*x86_64.whl --torch $(TORCH)
+
+check-image: ## the image of examples/kubernetes with the wheel in dist/, built and trained in by podman; BASE_FROM=PREFIX of a Python 3.12: without a registry
+	$(BIN)/python scripts/check_image.py $(BASE_FROM:%=--base-from %)
 
 fmt: setup ## format everything
 	cargo fmt --all

@@ -7,8 +7,11 @@ from pathlib import Path
 import pytest
 
 from hocket import extras
+from hocket.errors import UsageError
 from hocket.extras import EXTRAS
-from hocket.tools.doctor import limits, machine, network, settings
+from hocket.job import private
+from hocket.job.live.files import LiveJob, newest
+from hocket.tools.doctor import finding, limits, machine, network, settings
 from tests.support.commands import WITHOUT_EXTRAS, completed
 
 MAIN = "from hocket.cli.main import main\nmain()"
@@ -98,6 +101,41 @@ def test_few_files_are_said(monkeypatch):
     found = next(each for each in limits.findings() if each.name == "open files")
     assert found.state == "missing"
     assert found.hint == "ulimit -n 4096"
+
+
+def test_files_that_a_container_does_not_allow_are_asked_of_it(monkeypatch):
+    """The hint would be to set what is set already."""
+    monkeypatch.setattr(limits.resource, "getrlimit", lambda _what: (64, 64))
+    found = next(each for each in limits.findings() if each.name == "open files")
+    assert "--ulimit" in found.hint
+
+
+@pytest.mark.parametrize(
+    ("memory", "processes"),
+    [("memory.max", "pids.max"), ("memory/memory.limit_in_bytes", "pids/pids.max")],
+)
+def test_limits_of_a_container_are_said(monkeypatch, tmp_path, memory, processes):
+    """In a container, the memory and the processes of the whole machine would be called available."""
+    monkeypatch.setattr(finding, "GROUP", tmp_path)
+    for name, limit in ((memory, 3 << 29), (processes, 60)):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(f"{limit}\n")
+    said = {each.name: each.detail for section in (machine, limits) for each in section.findings()}
+    assert said["memory"].endswith("limited to 1.5 GiB")
+    assert said["processes and threads"].endswith("limited to 60 by the control group")
+
+
+def test_a_container_without_a_place_for_temporary_files_is_told_to_have_one(monkeypatch):
+    """Training would fail somewhere in PyTorch."""
+    monkeypatch.setattr(limits.tempfile, "tempdir", None)
+    monkeypatch.setattr(limits.tempfile, "_candidate_tempdir_list", lambda: ["/proc"])
+    found = next(each for each in limits.findings() if each.name == "temporary files")
+    assert found.state == "missing"
+    assert "TMPDIR" in found.hint
+    with pytest.raises(UsageError, match="TMPDIR"):
+        private.directory()
+    job = LiveJob(process=1, launches=True, store="localhost:1", secret="", command=())
+    assert newest(job) == job
 
 
 def test_a_system_that_does_not_allow_bbr_is_said(monkeypatch):

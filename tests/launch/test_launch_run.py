@@ -16,6 +16,7 @@ from hocket.artefacts import files
 from hocket.errors import RendezvousError, UsageError
 from hocket.planning.buckets import plan_of
 from hocket.settings import Settings
+from hocket.start import leash
 from hocket.start import run as runs
 from hocket.start.output import Channel, Output, Screen
 from hocket.start.processes import LEASH, ProcessSpec
@@ -455,3 +456,27 @@ def test_lines_of_a_single_rank_come_whole_and_unchanged_to_a_program():
     channel.feed(b": 1}\r\n")
     other.feed(b"x\ry\n")
     assert target.getvalue() == b'{"a": 1}\r\nx\ry\n'
+
+
+@pytest.mark.parametrize(
+    ("own", "limits", "cores"),
+    [
+        ("0::/", {"cpu.max": "200000 100000"}, 2),
+        ("0::/", {"cpu.max": "max 100000"}, 8),
+        ("0::/", {"cpu.max": "50000 100000"}, 1),
+        ("0::/job/step", {"job/cpu.max": "350000 100000", "job/step/cpu.max": "max 100000"}, 3),
+        ("3:cpu,cpuacct:/of/host", {"cpu/cpu.cfs_quota_us": "400000", "cpu/cpu.cfs_period_us": "100000"}, 4),
+        ("3:cpu,cpuacct:/\n2:memory:/", {"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, 8),
+        ("2:memory:/\n0::/", {}, 8),
+    ],
+)
+def test_cores_are_those_that_a_container_gives_time_of(monkeypatch, tmp_path, own, limits, cores):
+    """Ranks in a container with a limit would have as many threads as the whole host has cores, and be stopped again and again."""
+    monkeypatch.setattr(leash.os, "sched_getaffinity", lambda _process: range(8))
+    for name, text in {
+        "proc/self/cgroup": own,
+        **{f"sys/fs/cgroup/{each}": limits[each] for each in limits},
+    }.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(f"{text}\n")
+    assert leash.cores(tmp_path) == cores

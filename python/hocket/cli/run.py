@@ -27,6 +27,7 @@ from hocket.errors import UsageError
 from hocket.parameter_server.choice import ParameterServer
 from hocket.refusals import HELPERS, SERVERS, refused
 from hocket.start import hosts as hosts_file
+from hocket.start.leash import cores
 from hocket.start.processes import ProcessSpec
 from hocket.start.remote import processes_over, store_for
 from hocket.start.resume import resume
@@ -264,6 +265,6 @@ def _say_threads(processes: list[ProcessSpec]) -> None:
     if processes[0].remote:
         shown = "its host's cores / its host's ranks"
     else:
-        cores = len(os.sched_getaffinity(0))
-        shown = f"{max(1, cores // len(processes))} ({cores} cores, {len(processes)} ranks)"
+        count = cores()
+        shown = f"{max(1, count // len(processes))} ({count} core{'s' * (count > 1)}, {len(processes)} ranks)"
     click.echo(f"hocket: OMP_NUM_THREADS of each rank: {shown}; set it to change that", err=True)

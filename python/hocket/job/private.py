@@ -12,10 +12,17 @@ from pathlib import Path
 
 from hocket.errors import UsageError
 
+TEMPORARY = (
+    "set TMPDIR to a directory that you can write to; in a container whose files are read-only: --tmpfs /tmp"
+)
+
 
 def directory() -> Path:
     """Return the path of the directory, made if missing. UsageError: it cannot be made, or others could read or change it."""
-    path = Path(tempfile.gettempdir(), f"hocket-{os.getuid()}")
+    try:
+        path = Path(tempfile.gettempdir(), f"hocket-{os.getuid()}")
+    except OSError as error:
+        raise UsageError(f"{error.strerror}\nhint: {TEMPORARY}") from None
     try:
         path.mkdir(mode=0o700, exist_ok=True)
         safe = is_own(path, others=0)

@@ -37,6 +37,11 @@ FORWARDED_BYTES = 1 << 16
 MEETING = "hocket: meeting at "
 SIOCGIFADDR = 0x8915
 DISCARD_PORT = 9
+GROUPS = {
+    "": ("sys/fs/cgroup", ("cpu.max",)),
+    "cpu": ("sys/fs/cgroup/cpu", ("cpu.cfs_quota_us", "cpu.cfs_period_us")),
+}
+"""Folder of control groups and their files of quota and period, of version 2, and by controller of version 1."""
 
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -214,6 +219,27 @@ def _interfaces(address: str) -> list[str]:
     return found
 
 
+def cores(system: Path = Path("/")) -> int:
+    """Return the number of cores that this process can keep busy: those that it may run on, or as many as its control groups give
+    it the time of, as they do in a container with a limit."""
+    count = len(os.sched_getaffinity(0))
+    with contextlib.suppress(OSError):
+        for line in (system / "proc/self/cgroup").read_text().splitlines():
+            _, controllers, path = line.split(":", 2)
+            if controllers and "cpu" not in controllers.split(","):
+                continue
+            mounted, files = GROUPS["cpu" if controllers else ""]
+            group = system / mounted / path.lstrip("/")
+            # In a container, the path may be one of the host's, and what is mounted the group itself.
+            for folder in (group, *group.parents):
+                if not folder.is_relative_to(system / mounted):
+                    break
+                with contextlib.suppress(OSError, ValueError):
+                    quota, period = map(int, " ".join((folder / each).read_text() for each in files).split())
+                    count = min(count, max(1, quota // period)) if quota > 0 else count
+    return count
+
+
 def _become(order: dict[str, Any], parent: int) -> None:
     try:
         os.setpgid(0, 0)
@@ -224,8 +250,7 @@ def _become(order: dict[str, Any], parent: int) -> None:
             signal.signal(number, signal.SIG_DFL)
         changed = {**os.environ, **order["environment"]}
         environment = {name: value for name, value in changed.items() if value is not None}
-        cores = max(1, len(os.sched_getaffinity(0)) // order["ranks_here"])
-        environment.setdefault("OMP_NUM_THREADS", str(cores))
+        environment.setdefault("OMP_NUM_THREADS", str(max(1, cores() // order["ranks_here"])))
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.chdir(order["directory"])
         os.execvpe(order["argv"][0], order["argv"], environment)  # noqa: S606

@@ -17,6 +17,7 @@ import msgspec
 
 from hocket import typed
 from hocket.artefacts.decoding import MALFORMED
+from hocket.errors import UsageError
 from hocket.job.private import directory
 
 SUFFIX = "live"
@@ -95,9 +96,12 @@ def live_jobs() -> tuple[LiveJob, ...]:
 
 
 def newest(job: LiveJob) -> LiveJob:
-    """Return the job with the store at which its ranks have met last, as far as files of this host tell."""
-    same = [each for each in found(SUFFIX, LiveJob) if each.secret == job.secret]
-    return _one([*same, job])
+    """Return the job with the store at which its ranks have met last, as far as files of this host tell, if it can have any."""
+    try:
+        entries = found(SUFFIX, LiveJob)
+    except (OSError, UsageError):
+        return job
+    return _one([*(each for each in entries if each.secret == job.secret), job])
 
 
 def _one(entries: Sequence[LiveJob]) -> LiveJob:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import resource
+import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from hocket.tools.doctor.finding import Finding
+from hocket.job.private import TEMPORARY
+from hocket.tools.doctor.finding import Finding, group_limit
 from hocket.tools.doctor.knowledge import cache
 
 SECTION = "limits"
@@ -19,7 +21,7 @@ BUFFER_BYTES_MIN = 212_992
 
 
 def findings() -> Iterable[Finding]:
-    """Yield findings on open files, locked memory, processes, `/dev/shm`, the cache and socket buffers."""
+    """Yield findings on open files, locked memory, processes, `/dev/shm`, temporary files, the cache and socket buffers."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     enough = soft == resource.RLIM_INFINITY or soft >= FILES_MIN
     yield Finding(
@@ -27,15 +29,20 @@ def findings() -> Iterable[Finding]:
         name="open files",
         state="works" if enough else "missing",
         detail=f"{_shown(soft)} (at most {_shown(hard)})" + ("" if enough else ": too few for large jobs"),
-        hint="" if enough else f"ulimit -n {FILES_MIN if hard < 0 else min(hard, 65_536)}",
+        hint="" if enough else _more_files(hard),
     )
     locked, processes = (
         resource.getrlimit(each)[0] for each in (resource.RLIMIT_MEMLOCK, resource.RLIMIT_NPROC)
     )
     text = "unlimited" if locked < 0 else f"{locked >> 10:,} KiB"
     yield _works("locked memory", f"{text}; Hocket locks none")
-    yield _works("processes and threads", _shown(processes))
+    group = group_limit("pids.max", "pids/pids.max")
+    yield _works(
+        "processes and threads",
+        _shown(processes) + (f", limited to {group:,} by the control group" if group else ""),
+    )
     yield _works(SHARED, _shared())
+    yield _temporary()
     yield _cache()
     for name in ("wmem_max", "rmem_max"):
         path = Path("/proc/sys/net/core") / name
@@ -66,6 +73,25 @@ def _cache() -> Finding:
         + ("" if writable else ", cannot be written: every rank compiles its programs itself"),
         hint="" if writable else "HOCKET_CACHE=DIRECTORY",
     )
+
+
+def _more_files(hard: int) -> str:
+    if 0 <= hard < FILES_MIN:
+        return "`nofile` in /etc/security/limits.conf; of a container: --ulimit nofile=65536:65536"
+    return f"ulimit -n {FILES_MIN if hard < 0 else min(hard, 65_536)}"
+
+
+def _temporary() -> Finding:
+    try:
+        return _works("temporary files", tempfile.gettempdir())
+    except OSError as error:
+        return Finding(
+            section=SECTION,
+            name="temporary files",
+            state="missing",
+            detail=f"{error.strerror}; PyTorch's optimizers need one",
+            hint=TEMPORARY,
+        )
 
 
 def _works(name: str, detail: str) -> Finding:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import mmap
 import os
@@ -13,7 +12,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from hocket import __version__, _native
-from hocket.tools.doctor.finding import Finding, State
+from hocket.start.leash import cores
+from hocket.tools.doctor.finding import Finding, State, group_limit
 
 SECTION = "machine"
 ARCHITECTURES = ("x86_64", "aarch64")
@@ -44,7 +44,7 @@ def findings() -> Iterable[Finding]:
     yield _finding("Linux", sys.platform == "linux", platform.release(), "Hocket runs on Linux", "broken")
     machine = platform.machine()
     yield _finding("architecture", machine in ARCHITECTURES, machine, "use x86-64 or 64-bit ARM", "broken")
-    yield _finding("cores", True, f"{len(os.sched_getaffinity(0))} for this process, of {os.cpu_count()}")
+    yield _finding("cores", True, f"{cores()} for this process, of {os.cpu_count()}")
     yield _finding("memory", True, memory_text())
     yield _instructions(machine)
     yield _anonymous_file()
@@ -69,8 +69,8 @@ def memory_text() -> str:
     known = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
     total, available = (int(known[key].split()[0]) / (1 << 20) for key in ("MemTotal", "MemAvailable"))
     text = f"{available:.1f} of {total:.1f} GiB available"
-    with contextlib.suppress(OSError, ValueError):
-        limit = int(Path("/sys/fs/cgroup/memory.max").read_text())
+    limit = group_limit("memory.max", "memory/memory.limit_in_bytes")
+    if limit is not None and limit / (1 << 30) < total:
         text += f", limited to {limit / (1 << 30):.1f} GiB"
     return text
 
