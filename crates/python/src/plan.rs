@@ -68,7 +68,7 @@ impl PlanCost {
 /// begin with, beside those of rules; their routes are numbered as in the setting. `UsageError` when these do not fit each other.
 #[pyfunction]
 #[pyo3(signature = (network, setting, model, *, factors, evaluations, splits, given = Vec::new()))]
-#[expect(clippy::too_many_arguments, reason = "keyword-only in Python")]
+#[expect(clippy::too_many_arguments, clippy::needless_pass_by_value, reason = "made from Python's")]
 pub fn solve_plan(
     py: Python<'_>,
     network: &Network,
