@@ -112,7 +112,12 @@ class Caller:
 
     def note(self, name: str, *tensors: torch.Tensor) -> None:
         """Keep what calls gave, by work that follows, as a script's would."""
-        self.done.append((f"{name} of {self.elements} {self.dtype}", [each.clone(memory_format=torch.contiguous_format) for each in tensors]))
+        self.done.append(
+            (
+                f"{name} of {self.elements} {self.dtype}",
+                [each.clone(memory_format=torch.contiguous_format) for each in tensors],
+            )
+        )
 
     def now_and_later(self) -> None:
         for asynchronous in (False, True):
@@ -236,8 +241,8 @@ def compared(
 
 
 def drawn(at: int) -> list[str]:
-    """Calls that give other bits with one seed. Each 56 in turn have each type in all sizes, each 840 all of these in all moods from
-    both streams: the cycles have no common factor."""
+    """Calls that give other bits with one seed. Each 56 in turn have each type in all sizes, each 840 all of these in all moods and
+    from both streams: the cycles have no common factor."""
     mood, dtype = MOODS[at % len(MOODS)], DTYPES[at % len(DTYPES)]
     return compared(at, mood, dtype, ELEMENTS[at % len(ELEMENTS)], side=at % 5 < 2)
 
@@ -286,7 +291,9 @@ def streamless(store: str) -> list[str]:
     """Calls that go wrong on a device without streams."""
     with group(store):
         return [
-            name for at, dtype in enumerate(DTYPES) for name in compared(at, "any", dtype, 1003, streams=False)
+            name
+            for at, dtype in enumerate(DTYPES)
+            for name in compared(at, "any", dtype, 1003, streams=False)
         ]
 
 
