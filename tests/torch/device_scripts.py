@@ -230,13 +230,19 @@ def differing(where: torch.device, dtype: torch.dtype, elements: int) -> list[st
     ]
 
 
+@functools.cache
+def other_stream() -> torch.Stream:
+    """Return the one beside the default stream. The memory of each stream's tensors is used again on that stream alone."""
+    return torch.Stream(device=device())
+
+
 def compared(
     at: int, mood: str, dtype: torch.dtype, elements: int, *, side: bool = False, streams: bool = True
 ) -> list[str]:
     """Calls that give other bits on the device, given by its default stream or another one. `at`: the seed, of all ranks."""
     hostile.loaded(10 * at + RANK, mood, streams=streams)
     where = device()
-    with torch.Stream(device=where) if side else nullcontext():
+    with other_stream() if side else nullcontext():
         return [f"{mood} {at}: {name}" for name in differing(where, dtype, elements)]
 
 
