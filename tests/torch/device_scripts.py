@@ -2,6 +2,7 @@
 
 import functools
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -20,8 +21,10 @@ from torch.nn.parallel import DistributedDataParallel
 import hocket.torch as hk
 from hocket.policies import Int8, PartialF16
 from hocket.policy.policy import Policy
+from hocket.torch import devices
 from hocket.torch.backend.staging import Block, Place, Visit
 from hocket.torch.devices import Landing, Streams
+from hocket.training.memory import device as memory
 from tests.torch import hostile
 
 RANK, WORLD = int(os.environ.get("HOCKET_RANK", "0")), int(os.environ.get("HOCKET_WORLD", "1"))
@@ -386,6 +389,26 @@ class Network(nn.Module):
         for block in self.blocks:
             x = x + block(x)
         return self.head(x)
+
+
+def cpu(_store: str) -> float:
+    """Calls, in a step of a model on the CPU, of code that is there for devices."""
+    model, optimizer = hk.distribute(net := Network(), torch.optim.SGD(net.parameters(), lr=0.1))
+    draw = torch.Generator().manual_seed(RANK)
+    counted, steps = 0, 20
+
+    def count(frame: Any, event: str, _of: Any) -> None:
+        nonlocal counted
+        counted += event == "call" and frame.f_code.co_filename in {memory.__file__, devices.__file__}
+
+    for step in range(2 * steps):
+        if step == steps:
+            sys.setprofile(count)
+        optimizer.zero_grad()
+        model(torch.randn(6, 13, generator=draw)).square().mean().backward()
+        optimizer.step()
+    sys.setprofile(None)
+    return counted / steps
 
 
 def ddp(hook: Callable[[], Any] | None) -> Callable[[nn.Module, str], nn.Module]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,7 +30,7 @@ def _built() -> None:
 
 def each_rank(
     function: str, world: int, tmp_path: Path, *arguments: str, out: BytesIO | None = None
-) -> list[object]:
+) -> list[Any]:
     ended = ranks.run(
         f"tests.torch.device_scripts:{function}",
         world,
@@ -97,6 +98,11 @@ def test_refusals(tmp_path: Path) -> None:
         assert "tensors on hostile:2 and on hostile:1 in one call" in devices
         assert "tensors are on meta, of which this PyTorch has no module" in meta
         assert f"have not come down from hostile:{rank} within" in hangs
+
+
+def test_models_on_the_cpu_do_without(tmp_path: Path) -> None:
+    """Broken: who has no device would pay for those of others. Two calls are less than a ten-thousandth of a step's CPU time."""
+    assert max(each_rank("cpu", 2, tmp_path)) <= 2
 
 
 @pytest.mark.parametrize("way", WAYS)
