@@ -67,13 +67,13 @@ def _ended(
     return time.monotonic(), others
 
 
-def _changes(name: str, cluster: Cluster, target_s: float) -> list[Row]:
+def _changes(name: str, cluster: Cluster, target_s: float, model: str = "transformer") -> list[Row]:
     """Measure kills, joins and notices in one job after the other, back at the same number of ranks each time."""
     slots = _slots(cluster)
     world = len(slots)
     killed_s, joined_s, left_s, usual_s = [], [], [], []
     began_s, draw = 0.0, random.Random(0)  # noqa: S311  # no secret
-    with Testbed(cluster) as bed, hocket_job(bed, slots) as job:
+    with Testbed(cluster) as bed, hocket_job(bed, slots, model) as job:
         for turn in range(KILLS + LEAVES):
             kills = turn < KILLS
             at_s, others = _ended(job, signal.SIGKILL if kills else signal.SIGTERM, draw, began_s, world)
@@ -111,7 +111,13 @@ def _changes(name: str, cluster: Cluster, target_s: float) -> list[Row]:
             target=median(usual_s) + LEAVE_MORE_S,
             unit="s",
         ),
-        Row.over(joined_s, name=name, what="a rank joins: longest time between steps, less a step", unit="s"),
+        Row.over(
+            joined_s,
+            name=name,
+            what="a rank joins: longest time between steps, less a step",
+            target=median(usual_s) + LEAVE_MORE_S,
+            unit="s",
+        ),
         Row.over(usual_s, name=name, what="a step", unit="s"),
     ]
 
@@ -119,6 +125,11 @@ def _changes(name: str, cluster: Cluster, target_s: float) -> list[Row]:
 def star() -> list[Row]:
     """Rows of a rank on each of four hosts at 1 Gbit/s."""
     return _changes("star", four_hosts(), 0.3)
+
+
+def small() -> list[Row]:
+    """Rows of the same with 1 MiB of parameters, most of them frozen, in place of the transformer."""
+    return _changes("small", four_hosts(), 0.3, str(2**20))
 
 
 def one_host() -> list[Row]:
@@ -382,6 +393,7 @@ def sources() -> list[Row]:
 
 ROWS: dict[str, Callable[[], list[Row]]] = {
     "star": star,
+    "small": small,
     "one-host": one_host,
     "torchelastic": torchelastic,
     "torchft": torchft,

@@ -130,7 +130,8 @@ class Settings:
         None,
         str,
         "How far results may be from DDP's: `exact`, `rounded` (f16 on slow links), `merged` (larger batches), `delayed` (late "
-        "means, own gradients first) or `uncorrected` (late gradients); else exact, or as the plan file says.",
+        "means, own gradients first), `local` (steps alone), `uncorrected` (late gradients) or `lossy` (few bits); else exact, or as "
+        "the plan file says.",
     )
     on_same_batches: Literal["stop", "warn", "off"] = _variable(
         "HOCKET_ON_SAME_BATCHES",

@@ -17,6 +17,12 @@ GOLDEN = Path(__file__).parent / "golden"
 CASES = {
     "ring-3": (6, (2, 0, 1), AllReduce(algorithm="ring"), {"chunk_bytes": 4}),
     "direct-2": (5, (0, 1), AllReduce(algorithm="direct"), {}),
+    "collect-spread-3": (
+        10,
+        (0, 1, 2),
+        AllReduce(algorithm="collect_spread", sizes=(2, 2, 1, 2, 2, 1)),
+        {},
+    ),
     "in-place-1": (6, (0,), AllReduce(algorithm="in_place"), {}),
     "in-place-3": (6, (2, 0, 1), AllReduce(algorithm="in_place"), {"chunk_bytes": 16}),
     "two-level-f16-4": (

@@ -8,6 +8,10 @@ use std::ops::Range;
 pub trait Weave {
     /// Moves a part from one member to the same place of another, which overwrites its own or reduces into it.
     fn message(&mut self, from: usize, to: usize, part: &Range<usize>, reduces: bool);
+    /// As a message that reduces, but its receiver takes it before what it adds up earlier is there, into memory of its own.
+    fn aside(&mut self, from: usize, to: usize, part: &Range<usize>) {
+        self.message(from, to, part, true);
+    }
     /// The reduction of a part is complete on that member, the first to have it: its factor is applied here, once.
     fn complete(&mut self, member: usize, part: &Range<usize>);
     /// Moves `part` of one member's source to `landed` of another's destination, or of its own, for an all-to-all.
@@ -78,6 +82,13 @@ impl Call {
     pub fn message(&self, from: usize, to: usize, part: &Range<usize>, reduces: bool, weave: &mut dyn Weave) {
         if !part.is_empty() {
             weave.message(self.members[from], self.members[to], &self.placed(part), reduces);
+        }
+    }
+
+    /// A message that reduces, as `Weave::aside`.
+    pub fn aside(&self, from: usize, to: usize, part: &Range<usize>, weave: &mut dyn Weave) {
+        if !part.is_empty() {
+            weave.aside(self.members[from], self.members[to], &self.placed(part));
         }
     }
 

@@ -5,8 +5,12 @@
 //!
 //! A member that collects a share c and spreads a share s receives 1 + (n − 2) c and sends 1 + (n − 2) s of the elements,
 //! so any rates whose sums suffice are used in full (the bound of Chen et al., arXiv 2606.01680, is attained where links
-//! are shared as they should be). Fast members push before slow ones, by what they spread: a reduction waits for the one
-//! before it.
+//! are shared as they should be). Values of fast members are added up before those of slow ones, by what they spread.
+//!
+//! A link that has nothing to carry for a moment is late for good, and of such moments there would be many: a value that
+//! is added where it lands waits for the one before it, and is asked for through queues of both links. So what slow
+//! members push or collect lands aside, as do all first segments, and slow members collect all they have at once: what
+//! they spread would otherwise wait behind results, for which nobody waits.
 
 use crate::entry::{Entry, Fits, Takes};
 use crate::{Call, Group, Kind, Misfit, Weave};
@@ -27,7 +31,7 @@ pub const ENTRY: Entry = Entry {
 };
 
 /// Parts of each piece that travel one after the other: with more, results set out earlier, and messages are shorter.
-const SEGMENTS: usize = 4;
+const SEGMENTS: usize = 8;
 /// Limit of a share, so that sums and products fit.
 const SHARE_MAX: u32 = 1 << 16;
 
@@ -90,28 +94,42 @@ pub fn pieces(shares: &[u32], elements: usize) -> Vec<Piece> {
 fn weave(shares: &[u32], _: Kind, _: usize, call: &Call, weave: &mut dyn Weave) {
     let n = call.n();
     let pieces = pieces(shares, call.whole().len());
+    let most = |shares: &[u32]| shares.iter().copied().max().unwrap_or(0);
+    let (collected, spread) = (most(&shares[..n]), most(&shares[n..]));
     for at in 0..SEGMENTS {
-        for (collector, spreader, elements) in &pieces {
-            let part = segment(elements, at);
+        let part_of = |(collector, spreader, elements): &Piece| {
+            let slow = shares[*collector] < collected;
+            (*collector, *spreader, if slow { all_at_first(elements, at) } else { segment(elements, at) })
+        };
+        let parts: Vec<Piece> = pieces.iter().map(part_of).collect();
+        for (collector, spreader, part) in &parts {
             for from in pushing(shares, *collector) {
-                if from != *collector && from != *spreader {
-                    call.message(from, *collector, &part, true, weave);
+                if from == *collector || from == *spreader {
+                    continue;
+                }
+                if at == 0 || shares[*collector] < collected || shares[n + from] < spread {
+                    call.aside(from, *collector, part, weave);
+                } else {
+                    call.message(from, *collector, part, true, weave);
                 }
             }
         }
-        for (collector, spreader, elements) in &pieces {
-            let part = segment(elements, at);
+        for (collector, spreader, part) in &parts {
             if collector != spreader {
-                call.message(*collector, *spreader, &part, true, weave);
+                call.message(*collector, *spreader, part, true, weave);
             }
-            call.complete(*spreader, &part, weave);
+            call.complete(*spreader, part, weave);
         }
         for k in 1..n {
-            for (_, spreader, elements) in &pieces {
-                call.message(*spreader, (spreader + k) % n, &segment(elements, at), false, weave);
+            for (_, spreader, part) in &parts {
+                call.message(*spreader, (spreader + k) % n, part, false, weave);
             }
         }
     }
+}
+
+fn all_at_first(elements: &Range<usize>, at: usize) -> Range<usize> {
+    if at == 0 { elements.clone() } else { elements.end..elements.end }
 }
 
 fn segment(elements: &Range<usize>, at: usize) -> Range<usize> {

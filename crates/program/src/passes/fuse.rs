@@ -158,13 +158,31 @@ impl<'a> Ops<'a> {
                 }
                 _ => return,
             };
-            if !self.same_space(&between, &dst) {
+            if !self.same_space(&between, &dst)
+                || reduce.is_some() && self.would_wait(at, &between, reader, &dst)
+            {
                 return;
             }
             self.left[reader] = Some(Op::Recv { dst, wire, reduce, peer, tag, count: None });
             self.left[at] = None;
             at = reader;
         }
+    }
+
+    /// Whether a receive that now may land at once, into memory that nothing else uses before it, would wait for another one to be
+    /// added up first.
+    fn would_wait(&self, at: usize, between: &Slice, reader: usize, dst: &Slice) -> bool {
+        let before = |buffer: BufferId, end: usize| {
+            self.touching[buffer.index()]
+                .iter()
+                .take_while(move |&&op| op < end)
+                .filter_map(|&op| self.left[op].as_ref())
+        };
+        let writes = |op: &Op, slice: &Slice| op.writes().iter().any(|other| other.overlaps(slice));
+        let reused = before(between.buffer, at)
+            .any(|op| op.reads().iter().chain(&op.writes()).any(|other| other.overlaps(between)));
+        let sums = |op: &Op| matches!(op, Op::Recv { .. } | Op::Reduce { .. });
+        !reused && before(dst.buffer, reader).any(|op| sums(op) && writes(op, dst))
     }
 
     fn same_type(&self, left: &Slice, right: &Slice) -> bool {
@@ -212,5 +230,37 @@ impl<'a> Ops<'a> {
             }
         }
         rank
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::BufferKind::{Bound, Scratch};
+    use hocket_ids::{DType, Rank, ReduceOp::Sum, Tag};
+
+    /// Three values that are received into scratch and added to one place; `own`: each has scratch of its own.
+    fn sums(own: bool) -> RankProgram {
+        let mut builder = RankBuilder::new();
+        let sum = builder.buffer("sum", DType::F32, 4, Bound);
+        let mut scratch = || builder.buffer("got", DType::F32, 4, Scratch);
+        let first = scratch();
+        let got = [first, if own { scratch() } else { first }, if own { scratch() } else { first }];
+        let whole = |buffer| Slice::new(buffer, 0, 4);
+        for (peer, buffer) in [1, 2, 3].into_iter().zip(got) {
+            let (dst, wire, tag) = (whole(buffer), DType::F32, Tag(0));
+            builder.push(Op::Recv { dst, wire, reduce: None, peer: Rank(peer), tag, count: None }, None);
+            builder.push(Op::Reduce { op: Sum, src: dst, dst: whole(sum) }, None);
+        }
+        builder.finish()
+    }
+
+    /// Broken: values that may arrive at once would be asked for one after the other; or scratch that lets nothing arrive sooner
+    /// would be kept.
+    #[test]
+    fn values_that_may_arrive_at_once_keep_their_scratch() {
+        for (own, left) in [(true, 5), (false, 4)] {
+            assert_eq!(fused(&sums(own)).nodes.len(), left, "scratch of its own: {own}");
+        }
     }
 }

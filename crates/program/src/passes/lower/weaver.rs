@@ -1,6 +1,6 @@
 //! The implementer of `Weave` that builds ops: both ends of each message, and the scaling of complete results.
 
-use crate::{Kernel, Op, Program, RankBuilder, RankProgram, ReduceOp, Slice};
+use crate::{BufferKind, Kernel, Op, Program, RankBuilder, RankProgram, ReduceOp, Slice};
 use hocket_algorithms::Weave;
 use hocket_ids::{OpId, Rank, SourceId, Tag};
 use std::collections::BTreeMap;
@@ -98,6 +98,17 @@ impl Weave for Expansion<'_> {
     fn message(&mut self, from: usize, to: usize, part: &Range<usize>, reduces: bool) {
         let (src, dst) = (within(self.slices[from], part), within(self.slices[to], part));
         self.weaver.transfer(self.members[from], src, self.members[to], dst, reduces.then_some(self.op));
+    }
+
+    fn aside(&mut self, from: usize, to: usize, part: &Range<usize>) {
+        let (src, dst) = (within(self.slices[from], part), within(self.slices[to], part));
+        let rank = self.members[to];
+        let builder = self.weaver.builder(rank.index());
+        let dtype = builder.dtype(dst.buffer);
+        let scratch = builder.buffer("aside", dtype, part.len(), BufferKind::Scratch);
+        let between = Slice::new(scratch, 0, part.len());
+        self.weaver.transfer(self.members[from], src, rank, between, None);
+        self.weaver.push(rank, Op::Reduce { op: self.op, src: between, dst });
     }
 
     fn complete(&mut self, member: usize, part: &Range<usize>) {
