@@ -26,11 +26,25 @@ class Ended:
     returned: list[Any]
 
 
+class Shown(io.BytesIO):
+    """Output that is kept, and shown as it comes."""
+
+    def write(self, some: Any) -> int:
+        sys.stderr.write(bytes(some).decode(errors="replace"))
+        sys.stderr.flush()
+        return super().write(some)
+
+
 def run(
-    function: str, world: int, directory: Path, *arguments: str, settings: Settings | None = None
+    function: str,
+    world: int,
+    directory: Path,
+    *arguments: str,
+    settings: Settings | None = None,
+    out: io.BytesIO | None = None,
 ) -> Ended:
     """`function` is `module:name`, called with `arguments` on each of `world` ranks; what it returns must be JSON."""
-    ended = in_turn([(function, *arguments)], world, directory, settings=settings)
+    ended = in_turn([(function, *arguments)], world, directory, settings=settings, out=out)
     ended.returned = [None if each is None else each[0] for each in ended.returned]
     return ended
 
@@ -42,8 +56,10 @@ def in_turn(
     *,
     settings: Settings | None = None,
     members_min: int | None = None,
+    out: io.BytesIO | None = None,
 ) -> Ended:
-    """Several of them, one after the other in one job: each rank returns a list. `members_min`: the job is elastic."""
+    """Several of them, one after the other in one job: each rank returns a list. `members_min`: the job is elastic. `out`: what
+    keeps their output."""
     argv = warm.command(Path(__file__), str(directory), json.dumps(calls))
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -52,7 +68,7 @@ def in_turn(
             "PYTHONPATH": os.pathsep.join(sys.path),
             "OMP_NUM_THREADS": "1",
         }
-    out = io.BytesIO()
+    out = out or io.BytesIO()
     specs = [ProcessSpec(argv=argv, environment=environment)] * world
     settings = settings or Settings(timeout_s=30, start_timeout_s=30)
     outcome = launch(specs, settings=settings, members_min=members_min, out=out, err=out)

@@ -1,9 +1,10 @@
 """What ranks of `test_device_backend.py` do: the backend and the hooks on the hostile device, against tensors of the CPU."""
 
 import functools
-import itertools
 import os
-from collections.abc import Callable, Iterable, Iterator
+import sys
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from typing import Any
@@ -20,12 +21,14 @@ from torch.nn.parallel import DistributedDataParallel
 import hocket.torch as hk
 from hocket.policies import Int8, PartialF16
 from hocket.policy.policy import Policy
+from hocket.torch import devices
 from hocket.torch.backend.staging import Block, Place, Visit
 from hocket.torch.devices import Landing, Streams
+from hocket.training.memory import device as memory
 from tests.torch import hostile
 
 RANK, WORLD = int(os.environ.get("HOCKET_RANK", "0")), int(os.environ.get("HOCKET_WORLD", "1"))
-ELEMENTS = (0, 1, 1003, 70_001)
+ELEMENTS = (1003, 1, 1003, 70_001, 1003, 1, 1003, 0)
 DTYPES = (
     torch.float32,
     torch.bfloat16,
@@ -36,6 +39,10 @@ DTYPES = (
     torch.float8_e4m3fn,
 )
 MOODS = tuple(hostile.MOODS)
+PLANTED_SEEDS = 1000
+"""Seeds within which each order that is not kept must be noticed."""
+TELL_S = 5.0
+"""Time between two lines about a long run."""
 Put = Callable[[torch.Tensor], torch.Tensor]
 Calls = list[tuple[str, list[torch.Tensor]]]
 
@@ -76,8 +83,9 @@ def device() -> torch.device:
     return torch.device(hostile.NAME, RANK % 4)
 
 
+@functools.cache
 def made(kind: str, dtype: torch.dtype, elements: int) -> torch.Tensor:
-    """Numbers of this rank: other ones for each kind of call."""
+    """Numbers of this rank, other ones for each kind of call, that stay as they are."""
     draw = torch.Generator().manual_seed(hash_of(f"{kind} {dtype} {elements} {RANK}"))
     if dtype.is_complex:
         return torch.randn(elements, dtype=dtype, generator=draw)
@@ -107,7 +115,12 @@ class Caller:
 
     def note(self, name: str, *tensors: torch.Tensor) -> None:
         """Keep what calls gave, by work that follows, as a script's would."""
-        self.done.append((f"{name} of {self.elements} {self.dtype}", [each.clone() for each in tensors]))
+        self.done.append(
+            (
+                f"{name} of {self.elements} {self.dtype}",
+                [each.clone(memory_format=torch.contiguous_format) for each in tensors],
+            )
+        )
 
     def now_and_later(self) -> None:
         for asynchronous in (False, True):
@@ -204,14 +217,14 @@ def called(put: Put, dtype: torch.dtype, elements: int) -> Calls:
 @functools.cache
 def expected(dtype: torch.dtype, elements: int) -> Calls:
     """Return what calls give on the CPU, whatever the device's mood: made once, on all ranks at the same time."""
-    return called(lambda each: each, dtype, elements)
+    return called(torch.clone, dtype, elements)
 
 
 def differing(where: torch.device, dtype: torch.dtype, elements: int) -> list[str]:
     """Calls that give other bits on the device."""
     wanted = expected(dtype, elements)
-    # By a kernel, which is late.
-    found = called(lambda each: each.to(where).clone(), dtype, elements)
+    # All of it late.
+    found = called(lambda each: each.to(where, non_blocking=True).clone(), dtype, elements)
     torch.accelerator.synchronize(where)
     return [
         name
@@ -220,61 +233,77 @@ def differing(where: torch.device, dtype: torch.dtype, elements: int) -> list[st
     ]
 
 
-Sizes = Iterable[tuple[torch.dtype, int]]
-EACH_TYPE: Sizes = [(dtype, 1003) for dtype in DTYPES]
-
-
-def share(at: int) -> Sizes:
-    """Return all sizes of one type, and another size of each other one for each `at`: which bits travel does not depend on when."""
-    first, *others = DTYPES
-    turns = [(dtype, ELEMENTS[(at + turn) % len(ELEMENTS)]) for turn, dtype in enumerate(others)]
-    return [(first, elements) for elements in ELEMENTS] + turns
+@functools.cache
+def other_stream() -> torch.Stream:
+    """Return the one beside the default stream. The memory of each stream's tensors is used again on that stream alone."""
+    return torch.Stream(device=device())
 
 
 def compared(
-    seed: int, mood: str, *, sizes: Sizes = EACH_TYPE, side: bool = False, streams: bool = True
+    at: int, mood: str, dtype: torch.dtype, elements: int, *, side: bool = False, streams: bool = True
 ) -> list[str]:
-    """Calls that give other bits on the device, given by its default stream or another one."""
-    hostile.loaded(seed, mood, streams=streams)
+    """Calls that give other bits on the device, given by its default stream or another one. `at`: the seed, of all ranks."""
+    hostile.loaded(10 * at + RANK, mood, streams=streams)
     where = device()
-    with torch.Stream(device=where) if side else nullcontext():
-        return [name for dtype, elements in sizes for name in differing(where, dtype, elements)]
+    with other_stream() if side else nullcontext():
+        return [f"{mood} {at}: {name}" for name in differing(where, dtype, elements)]
+
+
+def drawn(at: int) -> list[str]:
+    """Calls that give other bits with one seed. Each 56 in turn have each type in all sizes, each 840 all of these in all moods and
+    from both streams: the cycles have no common factor."""
+    mood, dtype = MOODS[at % len(MOODS)], DTYPES[at % len(DTYPES)]
+    return compared(at, mood, dtype, ELEMENTS[at % len(ELEMENTS)], side=at % 5 < 2)
 
 
 def same(one: torch.Tensor, two: torch.Tensor) -> bool:
-    # In new memory: one element is in one piece with any stride, and has no view of its bytes.
-    bits = [torch.empty(each.shape, dtype=each.dtype).copy_(each).view(torch.uint8) for each in (one, two)]
-    return torch.equal(*bits)
+    return torch.equal(one.view(torch.uint8), two.view(torch.uint8))
 
 
 def calls(store: str, hosts: str, seeds: str) -> list[str]:
-    """All calls in all moods, by so many seeds."""
+    """All calls that give other bits, by so many seeds."""
+    many, wrong = int(seeds), []
     with group(store, hosts=int(hosts)):
-        return [
-            f"{mood} {seed}: {name}"
-            for seed, mood in zip(range(int(seeds)), itertools.cycle(MOODS), strict=False)
-            for name in compared(10 * seed + RANK, mood, sizes=share(seed), side=bool(seed % 2))
-        ]
+        began_s = told_s = time.monotonic()
+        for at in range(many):
+            found = drawn(at)
+            wrong += found
+            now_s = time.monotonic()
+            if found or (RANK == 0 and now_s - told_s > TELL_S):
+                told_s, spent_s = now_s, now_s - began_s
+                say(
+                    f"{at + 1} of {many} seeds on {WORLD} ranks of {hosts} hosts in {spent_s:.0f} s, "
+                    f"{spent_s * (many / (at + 1) - 1):.0f} s left; wrong on rank {RANK}: {wrong or 'none'}"
+                )
+    return wrong
+
+
+def say(line: str) -> None:
+    print(line, flush=True)  # noqa: T201  # for whoever waits
 
 
 def planted(store: str, name: str) -> list[str]:
-    """Calls that go wrong when an order is not kept, with the first of nine seeds by which a rank has such calls."""
+    """Calls that go wrong when an order is not kept, with the first seed by which a rank has such calls."""
     kind, attribute, instead = PLANTED[name]
     with group(store, timeout_s=10), mock.patch.object(kind, attribute, instead, create=True):
-        for mood, seed in itertools.product(MOODS, range(3)):
-            found = compared(10 * seed + RANK, mood)
+        for at in range(PLANTED_SEEDS):
+            found = drawn(at)
             # By memory of the host, whose orders are kept.
             anywhere = torch.tensor(len(found))
             dist.all_reduce(anywhere)
             if anywhere > 0:
-                return [f"{mood} {seed}: {call}" for call in found]
+                return found
     return []
 
 
 def streamless(store: str) -> list[str]:
     """Calls that go wrong on a device without streams."""
     with group(store):
-        return compared(RANK, "any", streams=False)
+        return [
+            name
+            for at, dtype in enumerate(DTYPES)
+            for name in compared(at, "any", dtype, 1003, streams=False)
+        ]
 
 
 def beside(store: str, backend: str) -> list[Any]:
@@ -360,6 +389,26 @@ class Network(nn.Module):
         for block in self.blocks:
             x = x + block(x)
         return self.head(x)
+
+
+def cpu(_store: str) -> float:
+    """Calls, in a step of a model on the CPU, of code that is there for devices."""
+    model, optimizer = hk.distribute(net := Network(), torch.optim.SGD(net.parameters(), lr=0.1))
+    draw = torch.Generator().manual_seed(RANK)
+    counted, steps = 0, 20
+
+    def count(frame: Any, event: str, _of: Any) -> None:
+        nonlocal counted
+        counted += event == "call" and frame.f_code.co_filename in {memory.__file__, devices.__file__}
+
+    for step in range(2 * steps):
+        if step == steps:
+            sys.setprofile(count)
+        optimizer.zero_grad()
+        model(torch.randn(6, 13, generator=draw)).square().mean().backward()
+        optimizer.step()
+    sys.setprofile(None)
+    return counted / steps
 
 
 def ddp(hook: Callable[[], Any] | None) -> Callable[[nn.Module, str], nn.Module]:
