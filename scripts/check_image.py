@@ -35,7 +35,7 @@ LIBRARIES = "ca-certificates,libbz2-1.0,libexpat1,libffi8,liblzma5,libncursesw6,
 
 
 def ran(*words: str | Path, may_fail: bool = False) -> str:
-    """What a command prints to its standard output; SystemExit, with all that it said, when it fails."""
+    """Standard output of a command; SystemExit, with all that it said, when it fails."""
     told = [str(each) for each in words]
     if shutil.which(told[0]) is None:
         sys.exit(f"error: {told[0]} is not here\nhint: apt-get install {told[0]}")
@@ -71,7 +71,7 @@ def pip_settings(folder: Path) -> list[str]:
 
 
 def alone() -> str:
-    """What rank 0 prints where all ranks are in one container."""
+    """Words of rank 0 where all ranks are in one container."""
     run = ("podman", "run", "--rm", *RIGHTS, NAME)
     user = ran(*run, "id", "-u").strip()
     if user == "0":
@@ -83,7 +83,7 @@ def alone() -> str:
 
 
 def in_pods() -> str:
-    """What rank 0 prints where each rank has a container and a network namespace; all are told to be on one node."""
+    """Words of rank 0 where each rank has a container and a network namespace; all are told to be on one node."""
     told = [
         "MASTER_ADDR=train-0.train",
         "MASTER_PORT=29500",

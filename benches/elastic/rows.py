@@ -128,7 +128,7 @@ def star() -> list[Row]:
 
 
 def small() -> list[Row]:
-    """Rows of the same with 1 MiB of parameters, most of them frozen, in place of the transformer."""
+    """Rows of a small model, 1 MiB of mostly frozen parameters, on each of four hosts at 1 Gbit/s."""
     return _changes("small", four_hosts(), 0.3, str(2**20))
 
 

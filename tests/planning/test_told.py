@@ -82,6 +82,13 @@ def test_a_route_with_other_fields_is_refused(exchange: told.Exchange) -> None:
             _native.PlanCost(GRAPH, [other])
 
 
+def test_a_way_to_owners_that_there_is_not_is_refused() -> None:
+    """Broken: a damaged plan would send gradients by another way."""
+    uphill: Any = {"type": "uphill"}
+    with pytest.raises(UsageError, match="uphill"):
+        _native.owned_parts(told.Shares((1, 1), 2, uphill), 4)
+
+
 @settings(max_examples=200, deadline=None)
 @given(st.floats(min_value=0, max_value=1e300))
 def test_floats_cross_with_every_bit(step_s: float) -> None:

@@ -1,4 +1,4 @@
-"""What ranks of `test_device_errors.py` do: calls of a device that fail on the last rank, one after the other."""
+"""Ranks of `test_device_errors.py`: calls of a device that fail on the last rank, one after the other."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 
 import hocket.torch as hk
+from hocket.errors import Error
 from hocket.torch.backend import staging
 from hocket.torch.devices import Streams
 from tests.torch import hostile
@@ -101,6 +102,6 @@ def training(_store: str, call: str, at: str) -> list[Any]:
                 optimizer.zero_grad()
                 model(torch.randn(6, 13, generator=draw).to(device())).square().mean().backward()
                 optimizer.step()
-        except Exception as error:
+        except (RuntimeError, Error) as error:
             text = str(error)
     return [text, works()]

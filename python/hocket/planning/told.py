@@ -1,7 +1,8 @@
 """Questions to the planner of `crates/plan`, and its answers, which cross as JSON.
 
-Each struct is one of the crate, which says what its fields mean. Neither side accepts a field that the other does not know, nor
-lacks one that it needs. Tuples are structs without names: of fields in the crate's order.
+Each struct is one of the crate, which says what its fields mean. Neither side lacks a field that it needs, nor accepts one that
+it does not know; but the crate passes over what is beside the fields of owners, which come with a tag or without. Tuples are
+structs without names: of fields in the crate's order.
 """
 
 from __future__ import annotations

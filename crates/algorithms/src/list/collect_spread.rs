@@ -98,8 +98,8 @@ fn weave(shares: &[u32], _: Kind, _: usize, call: &Call, weave: &mut dyn Weave) 
     let (collected, spread) = (most(&shares[..n]), most(&shares[n..]));
     for at in 0..SEGMENTS {
         let part_of = |(collector, spreader, elements): &Piece| {
-            let slow = shares[*collector] < collected;
-            (*collector, *spreader, if slow { all_at_first(elements, at) } else { segment(elements, at) })
+            let segments = if shares[*collector] < collected { 1 } else { SEGMENTS };
+            (*collector, *spreader, segment(elements, at, segments))
         };
         let parts: Vec<Piece> = pieces.iter().map(part_of).collect();
         for (collector, spreader, part) in &parts {
@@ -128,12 +128,9 @@ fn weave(shares: &[u32], _: Kind, _: usize, call: &Call, weave: &mut dyn Weave) 
     }
 }
 
-fn all_at_first(elements: &Range<usize>, at: usize) -> Range<usize> {
-    if at == 0 { elements.clone() } else { elements.end..elements.end }
-}
-
-fn segment(elements: &Range<usize>, at: usize) -> Range<usize> {
-    let edge = |at: usize| elements.start + elements.len() * at / SEGMENTS;
+/// One of several; after the last, nothing.
+fn segment(elements: &Range<usize>, at: usize, segments: usize) -> Range<usize> {
+    let edge = |at: usize| elements.start + elements.len() * at.min(segments) / segments;
     edge(at)..edge(at + 1)
 }
 

@@ -100,7 +100,7 @@ def newest(job: LiveJob) -> LiveJob:
     try:
         entries = found(SUFFIX, LiveJob)
     except (OSError, UsageError):
-        return job
+        return job  # there is no place for such files, or none that is safe
     return _one([*(each for each in entries if each.secret == job.secret), job])
 
 
