@@ -16,6 +16,7 @@ pub mod mirrors;
 mod operations;
 mod providers;
 mod queue;
+mod region;
 
 pub use carrier::{Carrier, Completion, Destination, Memory, Operation, Posting};
 pub use endpoint::Endpoint;

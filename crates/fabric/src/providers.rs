@@ -7,6 +7,7 @@ use crate::mirrors::{
     FI_MR_PROV_KEY, FI_MR_VIRT_ADDR, FI_RECV, FI_RM_ENABLED, FI_SEND, FI_SOURCE, FI_TAGGED, FI_THREAD_DOMAIN,
     Info,
 };
+use crate::region::own_name;
 use std::collections::BTreeSet;
 use std::ffi::CString;
 use std::net::IpAddr;
@@ -18,17 +19,27 @@ pub struct Choice {
     pub name: &'static str,
     /// libfabric's name.
     provider: &'static str,
-    /// Whether its endpoints have an address of the host's network.
-    has_address: bool,
+    node: Node,
+}
+
+/// How endpoints of a provider are named.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Node {
+    /// By an address of the host's network.
+    Address,
+    /// By a name in shared memory, which we choose.
+    Region,
+    /// By their card.
+    Card,
 }
 
 impl Choice {
     /// All: Amazon's Elastic Fabric Adapter, messages over TCP connections, over UDP made reliable, and in shared memory.
     pub const ALL: [Self; 4] = [
-        Self { name: "efa", provider: "efa", has_address: false },
-        Self { name: "tcp", provider: "tcp;ofi_rxm", has_address: true },
-        Self { name: "udp", provider: "udp;ofi_rxd", has_address: true },
-        Self { name: "shm", provider: "shm", has_address: false },
+        Self { name: "efa", provider: "efa", node: Node::Card },
+        Self { name: "tcp", provider: "tcp;ofi_rxm", node: Node::Address },
+        Self { name: "udp", provider: "udp;ofi_rxd", node: Node::Address },
+        Self { name: "shm", provider: "shm", node: Node::Region },
     ];
 
     pub fn from_name(name: &str) -> Option<Self> {
@@ -77,10 +88,15 @@ pub fn providers() -> Result<BTreeSet<String>, FabricError> {
 
 /// The provider for `choice`; its endpoints listen on `bind` where they have such an address.
 pub(crate) fn find(library: &Library, choice: Choice, bind: IpAddr) -> Result<Found, FabricError> {
-    search(library, Some(choice.provider), choice.has_address.then_some(bind))
+    let node = match choice.node {
+        Node::Address => Some(bind.to_string()),
+        Node::Region => Some(own_name()?),
+        Node::Card => None,
+    };
+    search(library, Some(choice.provider), node)
 }
 
-fn search(library: &Library, name: Option<&str>, bind: Option<IpAddr>) -> Result<Found, FabricError> {
+fn search(library: &Library, name: Option<&str>, node: Option<String>) -> Result<Found, FabricError> {
     // SAFETY: a null pointer asks for an empty structure with all of its parts.
     let hints = unsafe { (library.dup_info)(ptr::null()) };
     if hints.is_null() {
@@ -104,14 +120,14 @@ fn search(library: &Library, name: Option<&str>, bind: Option<IpAddr>) -> Result
             (*info.fabric_attr).prov_name = libc::strdup(name.as_ptr());
         }
     }
-    let node = bind.map(|bind| CString::new(bind.to_string()).expect("an address has no zero byte"));
-    let (node, flags) = node.as_ref().map_or((ptr::null(), 0), |node| (node.as_ptr(), FI_SOURCE));
+    let text = node.as_ref().map(|node| CString::new(node.as_str()).expect("names have no zero byte"));
+    let (source, flags) = text.as_ref().map_or((ptr::null(), 0), |text| (text.as_ptr(), FI_SOURCE));
     let mut first = ptr::null_mut();
     // SAFETY: the strings end with a zero byte or are null, and the hints are of this library.
     let returned =
-        unsafe { (library.get_info)(API_VERSION, node, ptr::null(), flags, hints.first, &raw mut first) };
+        unsafe { (library.get_info)(API_VERSION, source, ptr::null(), flags, hints.first, &raw mut first) };
     if returned == -(FI_ENODATA as i32) || returned == 0 && first.is_null() {
-        let at = bind.map_or_else(String::new, |bind| format!(" at {bind}"));
+        let at = node.map_or_else(String::new, |node| format!(" at {node}"));
         let what = format!(
             "libfabric {} has no provider {name_text}{at} for tagged messages between reliable endpoints",
             library.version()

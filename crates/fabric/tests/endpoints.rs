@@ -5,7 +5,10 @@ use hocket_fabric::{
     Carrier, Choice, Completion, Endpoint, FabricError, Memory, Operation, Posting, providers,
 };
 use std::net::{IpAddr, Ipv4Addr};
+use std::os::unix::fs::MetadataExt;
+use std::process::{self, Command, Stdio};
 use std::time::{Duration, Instant};
+use std::{env, fs};
 
 const KINDS: [&str; 3] = ["tcp", "shm", "udp"];
 
@@ -122,4 +125,29 @@ fn providers_are_listed_and_a_missing_one_is_named() {
     let refused = Endpoint::open(Choice::from_name("tcp").unwrap(), IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)));
     let refused = refused.err().map(|error| error.to_string()).unwrap_or_default();
     assert!(refused.contains("tcp;ofi_rxm") || refused.contains("fi_"), "{refused}");
+}
+
+/// A rank whose process id was that of a killed one could not open its endpoint: libfabric's own names are ids.
+#[test]
+fn what_a_killed_process_leaves_is_neither_in_the_way_nor_kept() {
+    const CHILD: &str = "HOCKET_TEST_ENDS_WITHOUT_CLOSING";
+    if env::var_os(CHILD).is_some() {
+        let _end = open("shm");
+        process::abort();
+    }
+    let like_ours = format!("/dev/shm/{}:{}:0", process::id(), fs::metadata("/proc/self").unwrap().uid());
+    fs::write(&like_ours, vec![0; 4096]).unwrap();
+    let name = "what_a_killed_process_leaves_is_neither_in_the_way_nor_kept";
+    let mut child = Command::new(env::current_exe().unwrap());
+    let child = child.args(["--exact", name]).env(CHILD, "1").stderr(Stdio::null()).spawn().unwrap();
+    let of_child = format!("-{}-", child.id());
+    child.wait_with_output().unwrap();
+    let left = || {
+        let names = fs::read_dir("/dev/shm").unwrap().map(|entry| entry.unwrap().file_name());
+        names.filter(|name| name.to_string_lossy().contains(&of_child)).count()
+    };
+    assert_eq!(left(), 1);
+    let _end = open("shm");
+    assert_eq!(left(), 0);
+    fs::remove_file(like_ours).unwrap();
 }
