@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import sys
 import tempfile
@@ -13,6 +14,7 @@ from pathlib import Path
 import torch
 
 from benches.emulated import TIMEOUT_S, hosts
+from benches.routes import staged
 from benches.routes.network import ORDER, SIZES, STATIONS, VggLike, mixed, rows_of
 from benches.row import Row
 from hocket import _native
@@ -109,4 +111,8 @@ def mixed_routes(size: str = "real", steps: int = 6) -> Iterator[Row]:
         )
 
 
-ROWS: dict[str, Callable[[], Iterator[Row]]] = {"mixed": mixed_routes}
+ROWS: dict[str, Callable[[], Iterator[Row]]] = {
+    "mixed": mixed_routes,
+    "staged": staged.simulated,
+    **{f"staged-{kind}": functools.partial(staged.measured, kind) for kind in staged.DEVICES},
+}

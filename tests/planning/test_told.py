@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hocket import _native
 from hocket.artefacts.algorithms import Algorithm
 from hocket.artefacts.plan import AllReduce, TwoLevel
+from hocket.artefacts.profile import Bus
 from hocket.errors import UsageError
 from hocket.planning import told
 from hocket.planning.links import link_graph
@@ -39,7 +40,8 @@ SETTING = told.Setting(
     seed=1,
     given=[told.Proposal(OWNERS, ORDER, "given plan", 65536.0, 0, PAIRS)],
 )
-MODEL = told.Model([(5000, 0, 0.1), (400, 1, 0.2)], [(4, None), (4, (0.1, 16.0, True))], 0.3, 0.4)
+BUS = Bus(down_bytes_per_s=12e9, up_bytes_per_s=11e9, copy_s=1e-5)
+MODEL = told.Model([(5000, 0, 0.1), (400, 1, 0.2)], [(4, None), (4, (0.1, 16.0, True))], 0.3, 0.4, BUS)
 
 
 def solved(setting: Any = SETTING, model: Any = MODEL, given: Any = ()) -> told.Solution:
@@ -49,7 +51,7 @@ def solved(setting: Any = SETTING, model: Any = MODEL, given: Any = ()) -> told.
 def others(tree: Any) -> Iterator[Any]:
     """The tree without one of its fields that must be there, or with another one, at any depth."""
     if isinstance(tree, dict):
-        optional = {"codec", "codec_links", "sizes", "admitted"}
+        optional = {"codec", "codec_links", "sizes", "admitted", "bus"}
         yield from ({key: tree[key] for key in tree if key != left} for left in tree.keys() - optional)
         if tree.get("type") != "owned":  # The crate is given owners alone, too, and knows no `type` there.
             yield {**tree, "speed": 1}

@@ -14,6 +14,7 @@ from torch import nn
 
 import hocket.torch as hk
 from hocket.policies import TopK
+from tests.torch import hostile
 from tests.torch.delayed_scripts import here
 
 SIZE, RATE, MOMENTUM, TRUTH, SPREAD = 400, 0.05, 0.8, 0.5, 0.3
@@ -34,6 +35,17 @@ def profiled() -> None:
         loss.backward()
         optimizer.step()
         hk.log(model, loss=10.0 - step + rank)
+
+
+def on_a_device() -> None:
+    hostile.loaded(here()[0])
+    model = nn.Linear(SIZE, 3).to(hostile.NAME)
+    model, optimizer = hk.distribute(model, torch.optim.SGD(model.parameters(), lr=RATE))
+    inputs = torch.ones(2, SIZE, device=hostile.NAME)
+    for _ in range(1000):
+        optimizer.zero_grad()
+        model(inputs).sum().backward()
+        optimizer.step()
 
 
 def loses(lost: str) -> None:

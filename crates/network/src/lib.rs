@@ -4,10 +4,12 @@
 //! Pure data, checked once. It knows nothing of algorithms, flows or time.
 #![forbid(unsafe_code)]
 
+mod bus;
 mod error;
 mod link;
 mod network;
 
+pub use bus::{Bus, PIECE_BYTES, Way};
 pub use error::NetworkError;
 pub use link::Link;
 pub use network::{Network, Route};

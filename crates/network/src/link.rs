@@ -62,11 +62,17 @@ impl Link {
                 "above 0 and at most 1",
             ),
         ];
-        match numbers.into_iter().find(|(_, _, sound, _)| !sound) {
-            Some((what, value, _, must)) => {
-                Err(NetworkError::Link { link: self.name.clone(), what, value, must })
-            }
-            None => Ok(()),
-        }
+        checked(&self.name, numbers)
+    }
+}
+
+/// What is wrong with a link's numbers: the quantity, its value, whether that is sound, and what it must be.
+pub fn checked<const COUNT: usize>(
+    link: &str,
+    numbers: [(&'static str, f64, bool, &'static str); COUNT],
+) -> Result<(), NetworkError> {
+    match numbers.into_iter().find(|(_, _, sound, _)| !sound) {
+        Some((what, value, _, must)) => Err(NetworkError::Link { link: link.to_owned(), what, value, must }),
+        None => Ok(()),
     }
 }

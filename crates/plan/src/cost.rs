@@ -13,7 +13,7 @@ use crate::error::PlanError;
 use crate::prepared::{Load, Prepared};
 use crate::route::Route;
 use crate::timeline::{Piece, Timeline};
-use hocket_network::Network;
+use hocket_network::{Bus, Network};
 
 /// One bucket of a plan.
 #[derive(Clone, Copy, Debug)]
@@ -34,7 +34,7 @@ pub struct Launch {
 pub struct Cost {
     routes: Vec<Prepared>,
     links: usize,
-    /// Those that are evaluated: links, and from their number on the ranks' engines.
+    /// Those that are evaluated: links, from their number on the ranks' engines, and from theirs on both ways over the bus.
     kept: Vec<usize>,
     /// By route: of the evaluated resources.
     loads: Vec<Columns>,
@@ -59,10 +59,14 @@ pub struct Step {
 }
 
 impl Cost {
-    /// Prepares the routes.
-    pub fn new(network: &Network, routes: &[Route]) -> Result<Self, PlanError> {
-        let prepared: Result<Vec<Prepared>, PlanError> =
-            routes.iter().map(|route| Prepared::new(route, network)).collect();
+    /// Prepares the routes. `bus`: of each rank's device, if buckets lie there.
+    pub fn new(network: &Network, routes: &[Route], bus: Option<&Bus>) -> Result<Self, PlanError> {
+        bus.map_or(Ok(()), Bus::check)?;
+        let prepared = |route| {
+            let prepared = Prepared::new(route, network)?;
+            Ok(bus.map_or(prepared, |bus| prepared.staged(route, bus)))
+        };
+        let prepared: Result<Vec<Prepared>, PlanError> = routes.iter().map(prepared).collect();
         let prepared = prepared?;
         let kept = not_covered(&prepared);
         let loads = prepared.iter().map(|route| Columns::new(&kept, &route.loads)).collect();
@@ -74,7 +78,7 @@ impl Cost {
         self.loads.first().map_or(0, |route| route.element_s.len())
     }
 
-    /// Which links and engines they are: of links their numbers; the engine of rank `r` is `r` after the last link.
+    /// Which links and engines they are: of links their numbers; the engine of rank `r` is `r` after the last link; the bus comes last.
     pub fn kept(&self) -> &[usize] {
         &self.kept
     }

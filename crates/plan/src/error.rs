@@ -1,6 +1,7 @@
 //! The faults of routes, plans and models.
 
 use hocket_algorithms::Misfit;
+use hocket_network::NetworkError;
 
 /// Why a network, a route or a plan is invalid.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -52,4 +53,7 @@ pub enum PlanError {
     /// The algorithm does not fit the ranks.
     #[error(transparent)]
     Misfit(#[from] Misfit),
+    /// A number of the bus is out of range.
+    #[error(transparent)]
+    Bus(#[from] NetworkError),
 }

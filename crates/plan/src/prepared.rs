@@ -6,10 +6,10 @@
 use crate::constants::{CAST_S_PER_BYTE, COPY_S_PER_BYTE, MESSAGE_S, REDUCE_S_PER_BYTE, TCP_S_PER_BYTE};
 use crate::delays::Delays;
 use crate::error::PlanError;
-use crate::exchange::Sent;
+use crate::exchange::{Exchange, Sent};
 use crate::route::{Route, Stream};
 use hocket_algorithms::{Flow, Stage};
-use hocket_network::Network;
+use hocket_network::{Bus, Network, PIECE_BYTES, Way};
 
 /// Busy seconds of a resource: by element, and for each class by message and chunk.
 #[derive(Clone, Debug, PartialEq)]
@@ -39,7 +39,7 @@ impl Load {
 pub struct Prepared {
     /// By class: a message's share of the elements, in chunks.
     chunks_per_element: Vec<f64>,
-    /// By link, then by rank: in all.
+    /// By link, then by rank, then down and up the bus if there is one: in all.
     pub loads: Vec<Load>,
     /// In the cycle, and in all: those that no other dominates.
     cycle: Vec<Load>,
@@ -51,6 +51,8 @@ pub struct Prepared {
     /// Of each member's engine, when nothing moves yet and when nothing does any more.
     beside_s_per_element: f64,
     delays: Delays,
+    /// Of members whose buckets lie on devices: bytes of an element, and the bus.
+    staged: Option<(f64, Bus)>,
 }
 
 /// One bucket with the network to itself.
@@ -106,7 +108,28 @@ impl Prepared {
             flows: streams.len(),
             beside_s_per_element,
             delays: Delays::new(&streams, &classes, sent.counts.depth, route, network),
+            staged: None,
         })
+    }
+
+    /// The same for buckets on each member's device: all of one comes down and goes up, in pieces. Rows are copied otherwise, and
+    /// their copies not counted.
+    #[must_use]
+    pub fn staged(mut self, route: &Route, bus: &Bus) -> Self {
+        let copied_bytes = match route.exchange {
+            Exchange::Gathered(_) => 0.0,
+            _ => route.item_bytes,
+        };
+        let load = |way| Load {
+            element_s: copied_bytes * bus.s_per_byte(way),
+            ..Load::none(self.chunks_per_element.len())
+        };
+        let ways = [Way::Down, Way::Up].map(load);
+        self.total.extend_from_slice(&ways);
+        self.total = highest(&self.total);
+        self.loads.extend(ways);
+        self.staged = (copied_bytes > 0.0).then_some((copied_bytes, *bus));
+        self
     }
 
     /// By class: chunks of a message.
@@ -126,7 +149,13 @@ impl Prepared {
         let cycle_s = delays.stall_s + delays.cycle_s.max(busiest_s(&self.cycle));
         let moving_s = cycle_s.max(busiest_s(&self.total));
         let beside_s = self.beside_s_per_element * elements;
-        let (head_s, tail_s) = (delays.head_s, delays.tail_s);
+        let (mut head_s, mut tail_s) = (delays.head_s, delays.tail_s);
+        if let Some((item_bytes, bus)) = &self.staged {
+            // Nothing moves before the first piece is down, nor when the last one goes up.
+            let piece_bytes = (elements * item_bytes).min(PIECE_BYTES as f64);
+            head_s += bus.carry_s(Way::Down, piece_bytes);
+            tail_s += bus.carry_s(Way::Up, piece_bytes);
+        }
         Alone { head_s, tail_s, total_s: head_s + moving_s + tail_s + beside_s }
     }
 }

@@ -9,7 +9,7 @@ use crate::proposals::proposals;
 use crate::route::Route;
 use crate::timeline::{Outcome, Piece};
 use crate::volume::least_s_per_byte;
-use hocket_network::Network;
+use hocket_network::{Bus, Network};
 use serde::Deserialize;
 use std::rc::Rc;
 
@@ -41,6 +41,8 @@ pub struct Model {
     pub backward_end_s: f64,
     /// Duration of a step without communication.
     pub step_s: f64,
+    /// The bus of each rank's device, if gradients lie there.
+    pub bus: Option<Bus>,
 }
 
 /// Measured times over the model's, of one route: by elements, ascending.
@@ -124,7 +126,7 @@ impl Problem {
             };
             routes.push(proposals.iter().map(&mut place).collect::<Vec<_>>());
         }
-        let cost = Cost::new(network, &all)?;
+        let cost = Cost::new(network, &all, model.bus.as_ref())?;
         let known = |proposal: &Proposal| {
             factors.iter().find(|(name, _)| name == proposal.measured_as).map(|(_, each)| each.clone())
         };

@@ -51,6 +51,7 @@ fn model(elements: &[u64], backward_s: f64) -> Model {
         classes: vec![Class { item_bytes: 4.0, rows: None }],
         backward_end_s: backward_s,
         step_s: 1.5 * backward_s,
+        bus: None,
     }
 }
 

@@ -24,7 +24,7 @@ fn route(algorithm: Algorithm, order: impl IntoIterator<Item = u32>) -> Route {
 #[test]
 fn a_ring_of_two_sends_everything_once() {
     let network = racks(2, 2, 1e9, 1e9);
-    let cost = Cost::new(&network, &[route(Algorithm::Ring, 0..2)]).expect("it fits");
+    let cost = Cost::new(&network, &[route(Algorithm::Ring, 0..2)], None).expect("it fits");
     // A million elements of four bytes at 1 Gbit/s, and the last message's latency.
     let alone_s = cost.alone_s(0, 1e6).expect("a route");
     assert!((alone_s - 32.1e-3).abs() < 1e-9, "{alone_s}");
@@ -38,7 +38,7 @@ fn a_ring_of_two_sends_everything_once() {
 #[test]
 fn what_does_not_fit_is_refused() {
     let network = racks(4, 2, 1e9, 1e9);
-    let refused = |route: Route| Cost::new(&network, &[route]).err();
+    let refused = |route: Route| Cost::new(&network, &[route], None).err();
     let order = vec![0, 1, 1, 2];
     assert_eq!(refused(route(Algorithm::Ring, order.clone())), Some(PlanError::Order { order, world: 4 }));
     assert!(matches!(
@@ -65,7 +65,7 @@ fn twenty_thousand_plans_a_second() {
         route(Algorithm::Direct, 0..64),
     ];
     let began = Instant::now();
-    let cost = Cost::new(&network, &routes).expect("they fit");
+    let cost = Cost::new(&network, &routes, None).expect("they fit");
     println!("{} routes prepared in {:?}", routes.len(), began.elapsed());
     let plan: Vec<Launch> = (0..200)
         .map(|at| Launch {

@@ -2,6 +2,7 @@
 
 use crate::exceptions::error;
 use hocket_algorithms::Owned;
+use hocket_network::Bus;
 use hocket_plan::{Chosen, Model, Route, Rule, Setting, Solution};
 use hocket_schedule::{SavedTurns, Schedule};
 use pyo3::inspect::PyStaticExpr;
@@ -32,6 +33,7 @@ macro_rules! artefacts {
 }
 
 artefacts! {
+    Bus is "hocket.artefacts.profile" "Bus";
     Schedule is "hocket.artefacts.plan" "Schedule";
     SavedTurns is "hocket.training.memory.turns" "SavedTurns";
     Rule is "hocket.policy.bucketing" "Closing";

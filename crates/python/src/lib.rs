@@ -114,6 +114,8 @@ mod _native {
     #[pymodule_export]
     const BUCKET_S: f64 = hocket_plan::BUCKET_S;
     #[pymodule_export]
+    const PIECE_BYTES: usize = hocket_network::PIECE_BYTES;
+    #[pymodule_export]
     const PART_ELEMENTS_MIN: u64 = hocket_plan::PART_ELEMENTS_MIN;
     #[pymodule_export]
     const SPLIT_WORTH: f64 = hocket_plan::SPLIT_WORTH;

@@ -4,6 +4,7 @@ use crate::artefact::Told;
 use crate::exceptions::error;
 use crate::network::Network;
 use crate::schedules::DescribedPiece;
+use hocket_network::Bus;
 use hocket_plan as plan;
 use hocket_plan::{
     Budget, Chosen, Cost, Factors, Launch, Model, PlanError, Problem, Route, Setting, Solution,
@@ -23,10 +24,19 @@ fn refuse(py: Python<'_>, cause: &PlanError) -> PyErr {
 
 #[pymethods]
 impl PlanCost {
+    /// `bus`: of each rank's device, if buckets lie there.
     #[new]
-    fn new(py: Python<'_>, network: &Network, routes: Vec<Told<Route>>) -> PyResult<Self> {
+    #[pyo3(signature = (network, routes, bus = None))]
+    #[expect(clippy::needless_pass_by_value, reason = "made from Python's")]
+    fn new(
+        py: Python<'_>,
+        network: &Network,
+        routes: Vec<Told<Route>>,
+        bus: Option<Told<Bus>>,
+    ) -> PyResult<Self> {
         let routes: Vec<Route> = routes.into_iter().map(|told| told.0).collect();
-        py.detach(|| Cost::new(&network.0, &routes)).map(Self).map_err(|cause| refuse(py, &cause))
+        let bus = bus.as_ref().map(|told| &told.0);
+        py.detach(|| Cost::new(&network.0, &routes, bus)).map(Self).map_err(|cause| refuse(py, &cause))
     }
 
     /// Seconds of one bucket with the network to itself.
@@ -34,7 +44,7 @@ impl PlanCost {
         self.0.alone_s(route, elements).map_err(|cause| refuse(py, &cause))
     }
 
-    /// Of the links and engines that are evaluated: numbers of links, and, from their number on, of ranks.
+    /// Of the links and engines that are evaluated: numbers of links, from their number on of ranks, and last the two ways over a bus.
     #[getter]
     fn resources(&self) -> Vec<usize> {
         self.0.kept().to_vec()

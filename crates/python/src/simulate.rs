@@ -4,6 +4,7 @@ use crate::artefact::Told;
 use crate::exceptions::{error, error_with};
 use crate::network::Network;
 use crate::program::Program;
+use hocket_network::Bus;
 use hocket_schedule::Schedule;
 use hocket_simulate as sim;
 use pyo3::prelude::*;
@@ -34,6 +35,7 @@ fn costs((send_s, receive_s, reduce, cast, copy, socket, rendezvous): Costs) -> 
         copy_s_per_byte: copy,
         socket_s_per_byte: socket,
         rendezvous,
+        bus: None,
     }
 }
 
@@ -44,10 +46,10 @@ pub struct SimulatedProgram(Arc<sim::Graph>);
 
 #[pymethods]
 impl SimulatedProgram {
-    /// `card`: the one whose routes messages take; `share`: part of each message that it carries. `ProgramError` names the first op
-    /// at which ranks diverge; `UsageError` a route that is missing.
+    /// `card`: the one whose routes messages take; `share`: part of each message that it carries; `bus`: of each rank's device, if the
+    /// program is `staged`. `ProgramError` names the first op at which ranks diverge; `UsageError` a route that is missing.
     #[staticmethod]
-    #[pyo3(signature = (program, network, costs, *, card = 0, share = 1.0))]
+    #[pyo3(signature = (program, network, costs, *, card = 0, share = 1.0, bus = None))]
     fn compile(
         py: Python<'_>,
         program: &Program,
@@ -55,8 +57,10 @@ impl SimulatedProgram {
         costs: Costs,
         card: u32,
         share: f64,
+        bus: Option<Told<Bus>>,
     ) -> PyResult<Self> {
-        let (costs, part) = (self::costs(costs), sim::Part { card, share });
+        let costs = sim::Costs { bus: bus.map(|told| told.0), ..self::costs(costs) };
+        let part = sim::Part { card, share };
         let made = py.detach(|| sim::compile_part(program.inner(), &network.0, &costs, part));
         made.map(|graph| Self(Arc::new(graph))).map_err(|cause| refuse(py, &cause))
     }

@@ -7,8 +7,8 @@ use crate::graph::{Graph, Listed};
 use crate::step::{Step, Work};
 use crate::time::{Picos, from_s};
 use hocket_ids::{Rank, Tag};
-use hocket_network::Network;
-use hocket_program::{DType, Kernel, Op, Program, RankProgram, Slice};
+use hocket_network::{Network, Way};
+use hocket_program::{DType, Kernel, Op, Program, RankProgram, Slice, Space};
 use hocket_trace::Kind;
 use std::collections::HashMap;
 
@@ -187,6 +187,7 @@ impl Place<'_> {
     ) -> Result<Step, Error> {
         let own = Rank(self.rank);
         let dtype = |slice: &Slice| rank.buffers[slice.buffer.index()].dtype;
+        let space = |slice: &Slice| rank.buffers[slice.buffer.index()].space;
         let size = |slice: &Slice| self.of_part(slice.len() * dtype(slice).bytes());
         let on_wire = |slice: &Slice, wire: &DType| self.of_part(slice.len() * wire.bytes());
         let compute = |kind, slice: &Slice, s_per_byte: f64| {
@@ -223,7 +224,11 @@ impl Place<'_> {
                 };
                 Step { rank: self.rank, kind: Kind::Recv, bytes: on_wire(dst, wire), work }
             }
-            Op::Copy { dst, .. } => compute(Kind::Copy, dst, costs.copy_s_per_byte),
+            Op::Copy { src, dst } => match (space(src), space(dst)) {
+                (Space::Host, Space::Host) => compute(Kind::Copy, dst, costs.copy_s_per_byte),
+                (Space::Device, _) => self.carried(Way::Down, size(dst), costs)?,
+                (Space::Host, Space::Device) => self.carried(Way::Up, size(dst), costs)?,
+            },
             Op::Cast { dst, .. } => compute(Kind::Cast, dst, costs.cast_s_per_byte),
             Op::Reduce { dst, .. } => compute(Kind::Reduce, dst, costs.reduce_s_per_byte),
             Op::Apply { kernel: Kernel::Scale(_), dst } => compute(Kind::Apply, dst, costs.copy_s_per_byte),
@@ -248,6 +253,14 @@ impl Place<'_> {
                 );
             }
         })
+    }
+
+    /// A copy between the rank's host and its device.
+    fn carried(self, way: Way, bytes: u64, costs: &Costs) -> Result<Step, Error> {
+        let missing = || self.wrong("it copies between host and device, and no bus is given".into());
+        let bus = costs.bus.ok_or_else(missing)?;
+        let work = Work::Copy { way, cost: from_s(bus.carry_s(way, bytes as f64)) };
+        Ok(Step { rank: self.rank, kind: Kind::Copy, bytes, work })
     }
 }
 

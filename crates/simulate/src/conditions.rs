@@ -1,7 +1,7 @@
 //! Costs of ops, and disturbances: constants of the machines, chance from a seed, stragglers, links that change.
 
 use crate::error::Error;
-use hocket_network::Network;
+use hocket_network::{Bus, Network};
 
 /// Engine time of ops. Seconds, and seconds per byte of full-width elements.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -21,6 +21,8 @@ pub struct Costs {
     /// Whether data flows only once its receive is posted, which the receiver announces a latency ahead (the native
     /// executor); otherwise data flows at once and waits at the receiver.
     pub rendezvous: bool,
+    /// The bus of each rank's device, for programs whose buckets lie there.
+    pub bus: Option<Bus>,
 }
 
 impl Costs {
@@ -33,6 +35,7 @@ impl Costs {
         copy_s_per_byte: 0.0,
         socket_s_per_byte: 0.0,
         rendezvous: true,
+        bus: None,
     };
 
     /// Seconds of either end's engine for a byte on a route, while it moves.
@@ -55,7 +58,7 @@ impl Costs {
                 return Err(Error::Job { what: format!("cost `{name}` is {value}") });
             }
         }
-        Ok(())
+        Ok(self.bus.as_ref().map_or(Ok(()), Bus::check)?)
     }
 }
 
@@ -75,7 +78,7 @@ pub struct CapacityChange {
 pub struct Conditions {
     /// The seed of all randomness.
     pub seed: u64,
-    /// Each latency and each engine time is longer by a random share, uniform up to this.
+    /// Each latency, copy and engine time is longer by a random share, uniform up to this.
     pub jitter: f64,
     /// Stragglers: (rank, factor on its engine times).
     pub slow: Vec<(u32, f64)>,

@@ -17,7 +17,7 @@ use crate::sockets::Sockets;
 use crate::step::{Step, Work};
 use crate::stuck;
 use crate::time::{Picos, from_s, to_s};
-use hocket_network::Network;
+use hocket_network::{Network, Way};
 use std::cmp::Reverse;
 
 /// Runs the job to its end. `recorded`: keep a record of every op, possible for programs, not for patterns.
@@ -154,6 +154,14 @@ impl<'a> Engine<'a> {
                     self.left(instance, op, &step, latency);
                 }
             }
+            Event::Copied { instance, op } => {
+                let step = self.step(instance, op);
+                if let Work::Copy { way, .. } = step.work {
+                    self.ranks[step.rank as usize].copies[way as usize].pop_front();
+                    self.next_copy(step.rank, way);
+                    self.complete(instance, op, &step);
+                }
+            }
             Event::Waited { instance, op } => {
                 let step = self.step(instance, op);
                 self.complete(instance, op, &step);
@@ -246,6 +254,14 @@ impl<'a> Engine<'a> {
                 let time = self.longer((time as f64 * self.ranks[step.rank as usize].slow) as Picos);
                 self.clock.push(self.clock.now() + time, Event::Waited { instance, op });
             }
+            Work::Copy { way, cost } => {
+                let cost = self.longer(cost);
+                let copies = &mut self.ranks[step.rank as usize].copies[way as usize];
+                copies.push_back((instance, op, cost));
+                if copies.len() == 1 {
+                    self.next_copy(step.rank, way);
+                }
+            }
             Work::Compute { cost } | Work::Send { cost, .. } | Work::Receive { cost, .. } => {
                 self.occupy(instance, op, &step, cost, None);
             }
@@ -303,6 +319,14 @@ impl<'a> Engine<'a> {
         let cost = cost + self.socket_work(&step, begun);
         self.clock.push(now + cost, done(instance, op, begun));
         self.note_start(instance, op, &step);
+    }
+
+    /// The bus is free in one direction: the next copy begins.
+    fn next_copy(&mut self, rank: u32, way: Way) {
+        if let Some(&(instance, op, cost)) = self.ranks[rank as usize].copies[way as usize].front() {
+            self.note_start(instance, op, &self.step(instance, op));
+            self.clock.push(self.clock.now() + cost, Event::Copied { instance, op });
+        }
     }
 
     /// What the engine has yet to do to bytes before an op can end.
@@ -416,7 +440,7 @@ impl<'a> Engine<'a> {
     }
 
     fn note_start(&mut self, instance: u32, op: u32, step: &Step) {
-        if self.recorded && matches!(step.work, Work::Compute { .. }) {
+        if self.recorded && matches!(step.work, Work::Compute { .. } | Work::Copy { .. }) {
             self.instances[instance as usize].times[op as usize].1 = self.clock.now();
         }
     }

@@ -15,6 +15,8 @@ pub enum Event {
     Done { instance: u32, op: u32 },
     /// A rank's engine has written what it had not when a message's last byte left.
     Written { instance: u32, op: u32 },
+    /// A copy between a rank's host and its device has ended.
+    Copied { instance: u32, op: u32 },
     /// A rank's gap has passed.
     Waited { instance: u32, op: u32 },
     /// A rank goes on with its timeline.

@@ -53,7 +53,7 @@ impl Instance {
         let count = |op: u32| {
             let waits = graph.waits(op);
             let peer = match graph.step(op).work {
-                Work::Compute { .. } | Work::Wait { .. } => false,
+                Work::Compute { .. } | Work::Wait { .. } | Work::Copy { .. } => false,
                 Work::Send { .. } => rendezvous,
                 Work::Receive { .. } => !rendezvous,
             };
@@ -76,7 +76,7 @@ impl Instance {
     pub fn record(&self, network: &Network, graph: &Graph, op: u32, step: &Step, now: Picos) -> Record {
         let (ready, start) = self.times[op as usize];
         let route = match step.work {
-            Work::Compute { .. } | Work::Wait { .. } => None,
+            Work::Compute { .. } | Work::Wait { .. } | Work::Copy { .. } => None,
             Work::Send { route, .. } | Work::Receive { route, .. } => Some(network.ends(route)),
         };
         let peer = route.map(|(from, to)| if step.kind == Kind::Send { to } else { from });

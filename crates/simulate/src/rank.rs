@@ -3,7 +3,7 @@
 use crate::error::Error;
 use crate::time::Picos;
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, VecDeque};
 
 /// One program started once on every rank.
 #[derive(Clone, Debug, PartialEq)]
@@ -163,6 +163,8 @@ type Task = Reverse<(u32, u64, u32, u32, Picos, Option<Picos>)>;
 pub(crate) struct Progress {
     pub engine_busy: bool,
     pub tasks: BinaryHeap<Task>,
+    /// By way over the bus: copies in the order in which they came, the first one under way; the op and its time.
+    pub copies: [VecDeque<(u32, u32, Picos)>; 2],
     /// Factor on its times.
     pub slow: f64,
     /// Of its timeline: the next act.
@@ -180,6 +182,7 @@ impl Progress {
         Self {
             engine_busy: false,
             tasks: BinaryHeap::new(),
+            copies: [VecDeque::new(), VecDeque::new()],
             slow: 1.0,
             at: 0,
             phase: 0,

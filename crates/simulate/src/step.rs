@@ -1,6 +1,7 @@
 //! An op of a rank, and the resource that it takes.
 
 use crate::time::Picos;
+use hocket_network::Way;
 use hocket_trace::Kind;
 
 /// The resource of an op.
@@ -10,6 +11,8 @@ pub enum Work {
     Compute { cost: Picos },
     /// Nothing: time passes.
     Wait { time: Picos },
+    /// The bus between the rank's host and its device, in one direction.
+    Copy { way: Way, cost: Picos },
     /// The engine, then the route; ends when the last byte has left.
     Send {
         route: u32,

@@ -115,7 +115,7 @@ impl<'a> Look<'a> {
                 );
             }
             Work::Send { peer, .. } | Work::Receive { peer, .. } => (step.rank, self.graph.step(peer).rank),
-            Work::Compute { .. } | Work::Wait { .. } => (step.rank, step.rank),
+            Work::Compute { .. } | Work::Wait { .. } | Work::Copy { .. } => (step.rank, step.rank),
         };
         let late = if self.waits(op) > 0 { rank } else { peer };
         format!("rank {late} has not started its part")
@@ -125,7 +125,7 @@ impl<'a> Look<'a> {
         let step = self.graph.step(op);
         let what = format!("{:?}", step.kind).to_lowercase();
         let peer = match step.work {
-            Work::Compute { .. } | Work::Wait { .. } => String::new(),
+            Work::Compute { .. } | Work::Wait { .. } | Work::Copy { .. } => String::new(),
             Work::Send { peer, .. } => format!(" to rank {}", self.graph.step(peer).rank),
             Work::Receive { peer, .. } => format!(" from rank {}", self.graph.step(peer).rank),
         };

@@ -52,6 +52,7 @@ const COSTS: Costs = Costs {
     copy_s_per_byte: 0.1e-9,
     socket_s_per_byte: 0.35e-9,
     rendezvous: true,
+    bus: None,
 };
 
 fn sent_bytes(program: &Program) -> f64 {

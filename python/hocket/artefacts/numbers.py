@@ -25,6 +25,8 @@ Small = Annotated[int, Meta(ge=-(1 << 31), lt=1 << 31)]
 
 BitPerS = Annotated[float, Meta(ge=1, le=1e18)]
 
+BytesPerS = Annotated[float, Meta(ge=1, le=1e18)]
+
 Factor = Annotated[float, Meta(ge=0, le=1e30)]
 
 Real = Annotated[float, Meta(ge=-1e30, le=1e30)]

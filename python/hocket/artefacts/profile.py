@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from hocket.artefacts import gradient
 from hocket.artefacts.learning import Learning
-from hocket.artefacts.numbers import Amount, Ranks, Seconds
+from hocket.artefacts.numbers import Amount, BytesPerS, Ranks, Seconds
 from hocket.errors import ArtefactError
 
 
@@ -28,12 +28,22 @@ class RankStep(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     batch: Amount | None = None
 
 
+class Bus(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Path between a rank's host and the device that its gradients are on (`crates/network/src/bus.rs`): rates down to the host and
+    up to the device, which do not slow each other down, and the time of each copy beside its bytes."""
+
+    down_bytes_per_s: BytesPerS
+    up_bytes_per_s: BytesPerS
+    copy_s: Seconds
+
+
 class Profile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A training step without communication, under the load of all ranks of a host together.
 
     `gradients` are in the order of `model.named_parameters()`. `batch`: samples of a rank's forward; `accumulation`: backwards of a
     step; None: not measured, or ranks or steps differ. `learning`: facts seen of how the model learns; None: none. `ranks`: the
-    step of each rank, of which all other times are means; none: not known.
+    step of each rank, of which all other times are means; none: not known. `bus`: that of the slowest rank; None: gradients are in
+    the host's memory, or it was not measured.
     """
 
     version: int = 1
@@ -49,6 +59,7 @@ class Profile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     accumulation: Amount | None = None
     learning: Learning | None = None
     ranks: tuple[RankStep, ...] = ()
+    bus: Bus | None = None
 
 
 ELEMENTS_MAX = 1 << 50

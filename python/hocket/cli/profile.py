@@ -135,7 +135,18 @@ def _shown(profile: Profile, output: Path) -> list[Table | str]:
         parts,
         f"{profile.model}: {len(profile.gradients)} gradients, {total:,} elements; the first ones to be ready:",
         table,
+        *_shown_bus(profile),
         f"Profile written to {output}",
+    ]
+
+
+def _shown_bus(profile: Profile) -> list[str]:
+    bus = profile.bus
+    if bus is None:
+        return []
+    return [
+        f"Copies: {bus.down_bytes_per_s / 1e9:.3g} GB/s from the device, {bus.up_bytes_per_s / 1e9:.3g} GB/s to it, and "
+        f"{bus.copy_s * 1e6:.3g} µs each."
     ]
 
 

@@ -22,7 +22,7 @@ from hocket.artefacts.dtypes import ITEM_BYTES
 from hocket.artefacts.network import Network
 from hocket.artefacts.plan import Bucket, Plan, Schedule, Traced
 from hocket.artefacts.plan_check import check
-from hocket.artefacts.profile import Gradient, Profile
+from hocket.artefacts.profile import Bus, Gradient, Profile
 from hocket.errors import UsageError
 from hocket.planning import rows, told, traced
 from hocket.planning.cards import Demand, Piece, Resource, over_cards, shares_on
@@ -76,10 +76,10 @@ def predict(plan: Plan, cluster: Cluster, profile: Profile) -> Prediction:
     return predict_on(plan.buckets, link_graph(cluster, plan.world), profile, workers=plan.workers)
 
 
-def alone_s(bucket: Bucket, graph: Network) -> float:
-    """Time of one bucket with the network to itself."""
+def alone_s(bucket: Bucket, graph: Network, bus: Bus | None = None) -> float:
+    """Time of one bucket with the network to itself. `bus`: that of each rank's device, if the bucket is there."""
     route = _on(graph, _kind(bucket, None, {}))
-    return _native.PlanCost(graph.native, [route]).alone_s(0, bucket.elements)
+    return _native.PlanCost(graph.native, [route], bus).alone_s(0, bucket.elements)
 
 
 def predict_on(
@@ -266,7 +266,7 @@ class _Routes:
 
     def __init__(self, profile: Profile, factor: Factor) -> None:
         self._known = {gradient.name: gradient for gradient in profile.gradients}
-        self._factor = factor
+        self._factor, self._bus = factor, profile.bus
         self._kinds: dict[told.Route | traced.Marked, int] = {}
 
     def launch(self, bucket: Bucket, workers: Collection[int] | None) -> Launch:
@@ -277,7 +277,7 @@ class _Routes:
 
     def on(self, graph: Network) -> _native.PlanCost:
         """Return the cost model on a network of the routes of all launches so far."""
-        return _native.PlanCost(graph.native, [_on(graph, kind) for kind in self._kinds])
+        return _native.PlanCost(graph.native, [_on(graph, kind) for kind in self._kinds], self._bus)
 
 
 def _on(graph: Network, kind: told.Route | traced.Marked) -> told.Route:

@@ -150,7 +150,7 @@ def predicted_s(plan: Plan, graph: Network, profile: Profile, late: Late) -> flo
         plan.buckets, graph, _paced(profile, late.others), workers=plan.workers
     ).communication_s
     urgent = sorted(plan.buckets, key=lambda bucket: bucket.priority)
-    cost = _native.PlanCost(graph.native, [_waiting(each, late.rank) for each in urgent])
+    cost = _native.PlanCost(graph.native, [_waiting(each, late.rank) for each in urgent], profile.bus)
     ready_s = {each.name: each.ready_s * late.paces[late.rank] for each in profile.gradients}
     last_s, _ = cost.step(
         [

@@ -134,7 +134,7 @@ class Question:
 
     def alone_s(self, bucket: Bucket) -> float:
         """Seconds of one bucket with the network to itself."""
-        return alone_s(bucket, self.graph) * (
+        return alone_s(bucket, self.graph, self.profile.bus) * (
             1.0 if self.correction is None else self.correction.factor(bucket)
         )
 
@@ -166,6 +166,7 @@ class Question:
                 classes=classes,
                 backward_end_s=self.profile.forward_s + self.profile.backward_s,
                 step_s=self.profile.step_s,
+                bus=self.profile.bus,
             ),
             factors=[] if self.correction is None else self.correction.factors(gradients, chunk),
             evaluations=evaluations,

@@ -14,6 +14,7 @@ from msgspec import Struct
 from hocket.artefacts.algorithms import Algorithm
 from hocket.artefacts.dtypes import ITEM_BYTES
 from hocket.artefacts.plan import AllReduce, Direct, Owner, TwoLevel
+from hocket.artefacts.profile import Bus
 
 Pair = tuple[int, int]
 """Sender and receiver: ranks."""
@@ -119,6 +120,7 @@ class Model(Struct, frozen=True):
     classes: list[Class]
     backward_end_s: float
     step_s: float
+    bus: Bus | None = None
 
 
 class Chosen(Struct, frozen=True, forbid_unknown_fields=True):

@@ -25,10 +25,11 @@ import torch
 from hocket import typed
 from hocket.artefacts import files
 from hocket.artefacts.learning import Learning
-from hocket.artefacts.profile import Gradient, Profile, RankStep
+from hocket.artefacts.profile import Bus, Gradient, Profile, RankStep
 from hocket.job.rendezvous import Job
 from hocket.policy.policy import Value
 from hocket.refusals import AGAIN, ELASTIC, SECOND, refused
+from hocket.torch import bus
 from hocket.torch.framework import Torch
 from hocket.torch.sketch import sketch
 from hocket.torch.workload import Workload
@@ -222,7 +223,11 @@ class Profiler:
                 mine.pop(key, None)
         given = _gathered(self.job, "profile", mine)
         report = self._gauge.report(self._framework.learning())
-        seen = [base64.b64encode(each).decode() for each in self._sketches], msgspec.to_builtins(report)
+        # Ranks of a host copy at the same time, as in the job.
+        device = self._framework.device
+        own_bus = None if device is None else bus.measured(device.device)
+        sketches = [base64.b64encode(each).decode() for each in self._sketches]
+        seen = sketches, msgspec.to_builtins(report), msgspec.to_builtins(own_bus)
         given_seen = _gathered(self.job, "profile/learning", seen)
         # A rank may be lost between the two.
         ranks = [rank for rank in given if rank in given_seen]
@@ -234,6 +239,7 @@ class Profiler:
                 {key: _common([each.get(key) for each in everyone]) for key in WORKLOAD},
                 _learning(all_seen),
                 ranks=[_rank_step(each) for each in everyone],
+                buses=[typed.of_builtins(each, Bus) for *_, each in all_seen if each is not None],
             )
         self.job.close()
         raise SystemExit(0)
@@ -246,6 +252,7 @@ class Profiler:
         learning: Learning | None,
         *,
         ranks: Sequence[RankStep],
+        buses: Sequence[Bus],
     ) -> None:
         forward_s, backward_s = times_s["forward"], times_s["backward"] - times_s["forward"]
         gradients = tuple(
@@ -274,6 +281,7 @@ class Profiler:
             accumulation=workload["backwards"],
             learning=learning,
             ranks=tuple(ranks),
+            bus=_slowest(buses),
         )
         files.write(self._out, profile)
 
@@ -290,6 +298,16 @@ def _rank_step(medians: Mapping[str, float]) -> RankStep:
     return RankStep(step_s=medians["step"], batch=_common([medians.get("batch")]))
 
 
+def _slowest(buses: Sequence[Bus]) -> Bus | None:
+    if not buses:
+        return None
+    return Bus(
+        down_bytes_per_s=min(each.down_bytes_per_s for each in buses),
+        up_bytes_per_s=min(each.up_bytes_per_s for each in buses),
+        copy_s=max(each.copy_s for each in buses),
+    )
+
+
 def _common(of_all: list[float | None]) -> int | None:
     """Return the value that all ranks, or steps, have; None where they differ, or one does not know it.
 
@@ -304,7 +322,7 @@ def _learning(all_seen: list[Any]) -> Learning | None:
     """Return facts of learning from all ranks' reports: products of sketches approximate those of gradients."""
     sketches = [[np.frombuffer(base64.b64decode(each), np.float64) for each in seen[0]] for seen in all_seen]
     reports = []
-    for own, (_, report) in zip(sketches, all_seen, strict=True):
+    for own, (_, report, _) in zip(sketches, all_seen, strict=True):
         norms = []
         for at, each in enumerate(own):
             mean = np.mean([of_rank[at] for of_rank in sketches], axis=0)

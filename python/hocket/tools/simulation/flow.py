@@ -12,7 +12,7 @@ import msgspec
 from hocket import _native
 from hocket.artefacts.network import Network
 from hocket.artefacts.plan import AllReduce, Bucket, Gathered, Plan, Rule
-from hocket.artefacts.profile import Profile
+from hocket.artefacts.profile import Bus, Profile
 from hocket.errors import UsageError
 from hocket.planning.compile import unverified
 from hocket.planning.routes import name
@@ -38,10 +38,11 @@ class Run:
 
 @dataclass(frozen=True)
 class Prepared:
-    """Programs of a plan, each once, and each bucket's program."""
+    """Programs of a plan, each once, and each bucket's program. `bus`: that of each rank's device, if buckets are there."""
 
     programs: list[_native.Program]
     place: list[int]
+    bus: Bus | None = None
 
     @classmethod
     def of(cls, plan: Plan, profile: Profile | None = None, network: Network | None = None) -> Prepared:
@@ -51,13 +52,17 @@ class Prepared:
         if profile is None:
             return cls(*_programs(plan, frozenset(), topology))
         sparse = frozenset(each.name for each in profile.gradients if each.sparse)
-        return cls(*_programs(as_touched(plan, profile), sparse, topology))
+        touched, bus = as_touched(plan, profile), profile.bus
+        return cls(*_programs(touched, sparse, topology, on_device=bus is not None), bus)
 
     def on(self, network: Network, costs: Costs) -> tuple[_native.Network, list[_native.SimulatedProgram]]:
         """Return the network with the routes that the programs use, and the programs on it."""
         native = network.native_for(self._pairs())
         cost = costs.native()
-        return native, [_native.SimulatedProgram.compile(each, native, cost) for each in self.programs]
+        compiled = (
+            _native.SimulatedProgram.compile(each, native, cost, bus=self.bus) for each in self.programs
+        )
+        return native, list(compiled)
 
     def on_cards(self, network: Network, costs: Costs, parts: Sequence[on_cards.Part]) -> OnCards:
         """Return the network of all cards, and the program of each part on it."""
@@ -69,7 +74,9 @@ class Prepared:
             for bucket, card, share in parts
         ]
         compiled = [
-            _native.SimulatedProgram.compile(self.programs[program], native, cost, card=card, share=share)
+            _native.SimulatedProgram.compile(
+                self.programs[program], native, cost, card=card, share=share, bus=self.bus
+            )
             for program, card, share in numbers
         ]
         return OnCards(whole, native, compiled, place)
@@ -161,7 +168,7 @@ def _late_s(plan: Plan, conditions: Conditions) -> list[float]:
 
 
 def _programs(
-    plan: Plan, sparse: frozenset[str], topology: Topology | None
+    plan: Plan, sparse: frozenset[str], topology: Topology | None, *, on_device: bool = False
 ) -> tuple[list[_native.Program], list[int]]:
     """Return programs, each once, and each bucket's program: similar buckets share one. `sparse`: names of sparse gradients.
 
@@ -177,7 +184,10 @@ def _programs(
         key = msgspec.json.encode((alike, table or not isinstance(bucket.route, Gathered)))
         if key not in found:
             found[key] = len(programs)
-            programs.append(unverified(index, plan, table=table, topology=topology))
+            program = unverified(index, plan, table=table, topology=topology)
+            # Rows are copied otherwise, and their copies not simulated.
+            staged = on_device and not isinstance(bucket.route, Gathered)
+            programs.append(program.staged(_native.PIECE_BYTES) if staged else program)
         place.append(found[key])
     return programs, place
 

@@ -62,6 +62,8 @@ def predict(plan: Plan, network: Network, profile: Profile, *, costs: Costs | No
         raise UsageError(
             "SimGrid sees a host's cards as one link, and buckets of the plan use some alone: --fidelity flow"
         )
+    if profile.bus is not None:
+        raise UsageError("SimGrid knows no bus of devices, and the profile has one: --fidelity flow")
     timelines.refuse_turns(plan.schedule, "SimGrid runs")
     prepared = flow.Prepared.of(plan, profile)
     _, ready_s = flow.computation(plan, profile)

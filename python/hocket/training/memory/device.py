@@ -18,8 +18,8 @@ from hocket.errors import EpochError, PeerError
 
 LOOK_S = 0.2
 """Longest delay until the end of the job is noticed."""
-PIECE_BYTES = 4 << 20
-"""Most bytes of one copy: small enough that copies and messages overlap, and large enough that starting one costs little."""
+
+PIECE_BYTES = _native.PIECE_BYTES
 
 Bound = dict[int, tuple[_native.Memory, int]]
 """Buffers that a program binds: by number, memory and its first byte."""

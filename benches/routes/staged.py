@@ -1,0 +1,89 @@
+"""Gradients of 25 MB on a device: their all-reduce takes little longer than the slower of its copies and its wire.
+
+In virtual time for networks and buses that are not there; measured between two emulated hosts on a device that is.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from itertools import product
+from statistics import median
+
+import msgspec
+
+from benches.emulated import hosts, in_emulation
+from benches.row import Row
+from hocket.artefacts.chunks import chunk_bytes
+from hocket.artefacts.network import Network
+from hocket.artefacts.plan import AllReduce
+from hocket.artefacts.profile import Bus, Gradient, Profile
+from hocket.planning.buckets import buckets, plan_of
+from hocket.planning.search import neutral_profile
+from hocket.tools.simulation import flow
+from hocket.tools.simulation.networks import from_cluster
+
+SIZE_BYTES = 25 << 20
+WIRES_BIT_PER_S = (1e9, 10e9, 25e9)
+BUSES_BYTES_PER_S = (12e9, 25e9)
+COPY_S = 10e-6
+"""Of starting a copy, beside its bytes."""
+WORLDS = (2, 4)
+TARGET = 1.15
+DEVICES = ("hostile", "vulkan", "accelerator")
+NETWORK = hosts([1e9] * 2)
+
+
+def buses() -> Iterator[Bus]:
+    for rate in BUSES_BYTES_PER_S:
+        yield Bus(down_bytes_per_s=rate, up_bytes_per_s=rate, copy_s=COPY_S)
+
+
+def copies_s(bus: Bus, size_bytes: int = SIZE_BYTES) -> float:
+    """Seconds of the slower direction alone: both copy at the same time."""
+    return size_bytes / min(bus.down_bytes_per_s, bus.up_bytes_per_s)
+
+
+def step_s(network: Network, bus: Bus | None) -> float:
+    """Simulated seconds of a ring all-reduce whose gradients come at once; `bus` None: in the host's memory."""
+    gradient = Gradient(name="all", shape=(SIZE_BYTES // 4,), dtype="f32", ready_s=0.0, needed_s=0.0)
+    profile: Profile = msgspec.structs.replace(neutral_profile([gradient]), bus=bus)
+    chunk = chunk_bytes(network.slowest_bit_per_s)
+    ring = AllReduce(algorithm="ring")
+    made = buckets([(gradient,)], ring, range(network.world), chunk_bytes=chunk)
+    return flow.predict(plan_of(made, network.world, label="ring"), network, profile).outcome.step_s
+
+
+def simulated() -> Iterator[Row]:
+    """A row for each wire: the worst of all buses and numbers of ranks."""
+    for bit_per_s in WIRES_BIT_PER_S:
+        ratios = []
+        for world, bus in product(WORLDS, buses()):
+            network = from_cluster(hosts([bit_per_s] * world), world)
+            wire_s = step_s(network, None)
+            ratios.append(step_s(network, bus) / max(wire_s, copies_s(bus)))
+        yield Row(
+            name="staged",
+            what=f"{bit_per_s / 1e9:g} Gbit/s, simulated, over the slower of copies and wire: worst of buses and ranks",
+            value=max(ratios),
+            target=TARGET,
+        )
+
+
+def measured(kind: str) -> Iterator[Row]:
+    """Two hosts at 1 Gbit/s. `kind`: of `DEVICES`; `hostile` is the tests' own."""
+    argv = [sys.executable, "-m", "benches.routes.staged_rank", kind]
+    found = in_emulation(NETWORK, ["h0", "h1"], argv)
+    bus = Bus(**found["bus"])
+    for place in ("device", "processor"):
+        what = f"{kind}: 25 MiB at 1 Gbit/s, from backward's begin until means are there, gradients on the {place}"
+        yield Row.over([1e3 * each for each in found[place]], name="staged", what=what, unit="ms")
+    yield Row(
+        name="staged", what=f"{kind}: copies of one direction alone", value=1e3 * copies_s(bus), unit="ms"
+    )
+    yield Row(
+        name="staged",
+        what=f"{kind}: over the slower of copies and wire",
+        value=median(found["device"]) / max(median(found["processor"]), copies_s(bus)),
+        target=TARGET,
+    )
