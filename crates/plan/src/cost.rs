@@ -64,7 +64,10 @@ impl Cost {
         bus.map_or(Ok(()), Bus::check)?;
         let prepared = |route| {
             let prepared = Prepared::new(route, network)?;
-            Ok(bus.map_or(prepared, |bus| prepared.staged(route, bus)))
+            Ok(match bus {
+                Some(bus) => prepared.staged(route, bus),
+                None => prepared,
+            })
         };
         let prepared: Result<Vec<Prepared>, PlanError> = routes.iter().map(prepared).collect();
         let prepared = prepared?;
