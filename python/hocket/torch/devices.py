@@ -55,6 +55,9 @@ class Queue(Protocol):
 
     devices: list[torch.device]
 
+    def synchronize(self) -> None:
+        """Wait for all work of the device."""
+
     def share(self, tensor: torch.Tensor) -> None:
         """Keep the tensor's memory, once it is free, from others until copies have ended."""
 
@@ -93,7 +96,7 @@ class Synchronous:
 
     def __init__(self, synchronize: Callable[[], None]) -> None:
         """`synchronize`: waits for all work of the device."""
-        self._synchronize = synchronize
+        self.synchronize = synchronize
         self.devices: list[torch.device] = []
 
     def share(self, _tensor: torch.Tensor) -> None:
@@ -114,15 +117,15 @@ class Synchronous:
 
     def down(self, _twin: Twin, into: torch.Tensor, source: torch.Tensor) -> Ended:
         """Copy when all work is done."""
-        self._synchronize()
+        self.synchronize()
         into.copy_(source)
         return Now()
 
     def up(self, _twin: Twin, into: torch.Tensor, source: torch.Tensor) -> None:
         """Copy when all work is done, and before any other is."""
-        self._synchronize()
+        self.synchronize()
         into.copy_(source)
-        self._synchronize()
+        self.synchronize()
 
 
 class Module(Protocol):
@@ -137,6 +140,9 @@ class Module(Protocol):
     def stream(self, stream: Any) -> AbstractContextManager[object]:
         """Let the calling thread give work to that stream."""
 
+    def synchronize(self, device: torch.device) -> None:
+        """Wait for all work of the device."""
+
 
 class Streams:
     """Copies on two streams, one each way, ordered by events."""
@@ -145,6 +151,10 @@ class Streams:
         """Make the streams. `module`: the device's own, of PyTorch."""
         self._module, self._device, self.devices = module, device, [device]
         self._down, self._up = module.Stream(device=device), module.Stream(device=device)
+
+    def synchronize(self) -> None:
+        """Wait for all work of the device."""
+        self._module.synchronize(self._device)
 
     def share(self, tensor: torch.Tensor) -> None:
         """Keep the tensor's memory, once it is free, from others until copies have ended."""
@@ -237,6 +247,10 @@ class Accelerator:
         self._twins: dict[int, Twin] = {}
         self._addresses: list[int] = []
         self._lock = threading.Lock()
+
+    def synchronize(self) -> None:
+        """Wait for all work of the device."""
+        self._queue.synchronize()
 
     def array(self, memory: _native.Memory, start: int, dtype: str, shape: Sequence[int]) -> torch.Tensor:
         """Return a tensor on the device, over the twin of `memory` from byte `start` on."""

@@ -171,12 +171,16 @@ class Profiler:
         """Do nothing: no rank waits for another."""
 
     def _mark(self, what: str) -> None:
+        if self._framework.device is not None:
+            # What the device was given has begun, at best.
+            self._framework.device.synchronize()
         self._now[what] = time.perf_counter() - self._began_s
 
     def _on_forward(self, model: torch.nn.Module, _inputs: Any) -> None:
         if not self._now and model.training:
             self._began_s = time.perf_counter()
             self._mark("begin")
+            self._began_s += self._now["begin"]
 
     def _on_forward_end(self, *_: Any) -> None:
         self._mark("forward")

@@ -25,7 +25,7 @@ def sketch(parameters: Iterable[torch.nn.Parameter], *, seed: int) -> bytes:
             continue
         # The generator takes 32 bits of a seed.
         draw = torch.Generator().manual_seed((seed * PARAMETERS_MAX + at) % 2**32)
-        gradient = each.grad.detach().to_dense().reshape(-1).double()
+        gradient = each.grad.detach().to_dense().cpu().reshape(-1).double()
         places = torch.randint(2 * NUMBERS, gradient.shape, generator=draw)
         found.index_add_(0, places // 2, gradient * (places % 2 * 2 - 1))
     return found.numpy().tobytes()
