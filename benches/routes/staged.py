@@ -88,7 +88,11 @@ def measured(kind: str) -> Iterator[Row]:
     argv = [sys.executable, "-m", "benches.routes.staged_rank", kind]
     found = in_emulation(NETWORK, ["h0", "h1"], argv)
     bus = Bus(**found["bus"])
-    names = {"device": "gradients on the device", "processor": "in the host's memory", "alone": "made, and not sent"}
+    names = {
+        "device": "gradients on the device",
+        "processor": "in the host's memory",
+        "alone": "made, and not sent",
+    }
     for place, name in names.items():
         what = f"{kind}: 25 MiB at 1 Gbit/s, from backward's begin until means are there, {name}"
         yield Row.over([1e3 * each for each in found[place]], name="staged", what=what, unit="ms")

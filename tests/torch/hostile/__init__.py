@@ -119,9 +119,11 @@ def forget(accelerator: Any, order: str) -> None:
 
 
 def build() -> Any:
-    """Return the extension: built where earlier tests of this checkout have left it, unless its text or PyTorch has changed since."""
+    """Return the extension, which earlier tests of this checkout have built, unless its text or PyTorch has changed since."""
     sources = [HERE / each for each in ("device.cpp", "pinned.h", "queues.h")]
-    text = b"".join(each.read_bytes() for each in sources) + f"{torch.__version__} {sys.version} {HERE}".encode()
+    text = (
+        b"".join(each.read_bytes() for each in sources) + f"{torch.__version__} {sys.version} {HERE}".encode()
+    )
     name = f"hocket-hostile-{os.getuid()}-{hashlib.sha256(text).hexdigest()[:16]}"
     place = Path(tempfile.gettempdir()) / name
     place.mkdir(mode=0o700, exist_ok=True)
