@@ -19,7 +19,7 @@ import torch
 
 import hocket.torch as hk
 from hocket.members.membership import Membership
-from hocket.torch.distribute import distributed_of
+from hocket.torch.in_training import distributed_of
 from hocket.torch.member_buffers import BuffersBeforeForward
 from hocket.training.elastic.commit import Members
 from hocket.training.elastic.standing import Barrier, Standing

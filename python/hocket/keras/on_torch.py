@@ -16,7 +16,7 @@ from hocket.job.rendezvous import Job
 from hocket.policy.policy import Policy
 from hocket.refusals import ABLE, GATES, KERAS, TURNS, check_able
 from hocket.settings import Settings
-from hocket.torch.distribute import distributed_of
+from hocket.torch.in_training import distributed_of
 from hocket.training.assemble.choice import policy_of, promise_asked
 from hocket.training.features import of_plan, of_settings
 

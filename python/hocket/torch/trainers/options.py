@@ -15,8 +15,9 @@ from hocket.errors import UsageError
 from hocket.policy.policy import Policy
 from hocket.refusals import GIVEN, SERVERS, refused
 from hocket.settings import Settings
-from hocket.torch.distribute import clip_grad_norm_, distribute, distributed_of
+from hocket.torch.distribute import distribute
 from hocket.torch.group import check_given
+from hocket.torch.in_training import clip_grad_norm_, distributed_of
 from hocket.torch.module_buffers import Keep, check_keep
 from hocket.torch.optimizers import all_parameters
 from hocket.torch.trainers.group import group_of
