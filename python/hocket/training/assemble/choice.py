@@ -43,10 +43,10 @@ from hocket.training.elastic.driven import driven_source
 from hocket.training.elastic.plans import has_gates
 from hocket.training.elastic.source import Begin, members_source
 from hocket.training.features import check_elastic, check_elastic_settings, runs_elastic
-from hocket.training.memory import buckets as bucket_memory
 from hocket.training.memory.arenas import arranged
 from hocket.training.memory.framework import Remote
 from hocket.training.memory.helpers import helps
+from hocket.training.memory.runnable import check_runs
 from hocket.training.memory.scopes import Scope, scopes_of
 from hocket.training.prepared import Stay
 from hocket.training.process import Process
@@ -208,7 +208,7 @@ def _besides(
     """Return the worker's half of parameter servers, or of helpers, if ranks that do not train have a part in the plan."""
     if not serves(plan) and not helps(plan):
         return None, None
-    bucket_memory.check_runs(plan, gradients)
+    check_runs(plan, gradients)
     if helps(plan):
         return None, Helpers(process)
     held = [each for each in plan.buckets if isinstance(each.route, Served)]
@@ -248,7 +248,7 @@ def _reordered(
     helpers: Helpers | None,
 ) -> ProgramSource:
     """Return the source of a job that may change only the orders of ranks in its plan."""
-    bucket_memory.check_runs(plan, gradients)
+    check_runs(plan, gradients)
     plan = arranged(plan, gradients)
     planned = functools.partial(_same, plan)
     job = process.job
@@ -276,7 +276,7 @@ def _driven(
     if last is None:
         planned = _default_plan(gradients, job, cluster, promise)
     else:
-        bucket_memory.check_runs(last, gradients)
+        check_runs(last, gradients)
         planned = functools.partial(_same, last)
 
     def default(epoch: Epoch) -> Plan:
