@@ -28,8 +28,8 @@ from hocket.torch.spans import watch
 from hocket.torch.state_parts import TorchParts
 from hocket.torch.trainable import Abandoned, check_batch_norm
 from hocket.torch.watch import Watch
-from hocket.training.assemble.asked import Given, agree_on_call
-from hocket.training.assemble.choice import check_settings, policy_of, promise_asked, spans_of
+from hocket.training.assemble.asked import Given, agree_on_call, check_settings, policy_asked, promise_asked
+from hocket.training.assemble.choice import spans_of
 from hocket.training.assemble.furnish import furnish
 from hocket.training.assemble.start import prepare, session_of
 from hocket.training.beside.spans import Spans
@@ -119,7 +119,7 @@ def distribute(
     """
     framework = Torch(model, optimizer)
     within, settings = _within(group, settings or Settings.from_environment())
-    policy = policy_of(plan, policy, settings)
+    policy = policy_asked(plan, policy, settings)
     check_settings(policy, settings, parameter_server=parameter_server)
     promise = promise_asked(promise, settings)
     check_keep(buffers)

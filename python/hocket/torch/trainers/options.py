@@ -21,7 +21,7 @@ from hocket.torch.in_training import clip_grad_norm_, distributed_of
 from hocket.torch.module_buffers import Keep, check_keep
 from hocket.torch.optimizers import all_parameters
 from hocket.torch.trainers.group import group_of
-from hocket.training.assemble.choice import policy_of, promise_asked
+from hocket.training.assemble.asked import policy_asked, promise_asked
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +40,7 @@ class Options:
         """Raise UsageError for arguments and settings that no job of this trainer's can have, before it does anything."""
         settings = self._settings()
         check_given(trainer, settings)
-        policy_of(self.plan, self.policy, settings)
+        policy_asked(self.plan, self.policy, settings)
         promise_asked(self.promise, settings)
         check_keep(self.buffers)
         if self.local is not None and not isinstance(self.local, Local):
