@@ -22,6 +22,7 @@ from hocket.start.processes import LEASH, ProcessSpec
 from hocket.start.run import launch
 from tests.launch.processes import RUN, eventually, finish, start, with_token, write
 from tests.support.commands import completed
+from tests.support.groups import grouped
 
 FAKE_SSH = """#!/bin/sh
 shift
@@ -362,10 +363,5 @@ def test_a_broken_pipe_ends_the_job(tmp_path, token):
 def test_cores_are_those_that_a_container_gives_time_of(monkeypatch, tmp_path, own, limits, cores):
     """Ranks in a container with a limit would have as many threads as the whole host has cores, and be stopped again and again."""
     monkeypatch.setattr(leash.os, "sched_getaffinity", lambda _process: range(8))
-    for name, text in {
-        "proc/self/cgroup": own,
-        **{f"sys/fs/cgroup/{each}": limits[each] for each in limits},
-    }.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(f"{text}\n")
+    grouped(tmp_path, own, limits)
     assert leash.cores(tmp_path) == cores

@@ -36,7 +36,7 @@ def findings() -> Iterable[Finding]:
     )
     text = "unlimited" if locked < 0 else f"{locked >> 10:,} KiB"
     yield _works("locked memory", f"{text}; Hocket locks none")
-    group = group_limit("pids.max", "pids/pids.max")
+    group = group_limit("pids", "pids.max", "pids.max")
     yield _works(
         "processes and threads",
         _shown(processes) + (f", limited to {group:,} by the control group" if group else ""),

@@ -69,7 +69,7 @@ def memory_text() -> str:
     known = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
     total, available = (int(known[key].split()[0]) / (1 << 20) for key in ("MemTotal", "MemAvailable"))
     text = f"{available:.1f} of {total:.1f} GiB available"
-    limit = group_limit("memory.max", "memory/memory.limit_in_bytes")
+    limit = group_limit("memory", "memory.max", "memory.limit_in_bytes")
     if limit is not None and limit / (1 << 30) < total:
         text += f", limited to {limit / (1 << 30):.1f} GiB"
     return text
