@@ -121,16 +121,13 @@ def test_ranks_join_and_leave(name: str, tmp_path: Path, monkeypatch: pytest.Mon
     twice when they came."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setattr(trainings, "SCRIPT", Path(join_scripts.__file__))
-    training = trainings.Local(tmp_path, "ab", (name, name), members_min=1, members_max=4)
-    try:
+    with trainings.Local(tmp_path, "ab", (name, name), members_min=1, members_max=4) as training:
         newcomer = training.come("c", name)
         training.trains_on(3)
         training.leaves("founder-0")
         training.trains_on(2)
         outcome = training.end()
         assert (outcome.code, newcomer.returncode) == (0, 0), training.said()
-    finally:
-        training.kill()
     by_step: dict[int, list[dict[str, Any]]] = defaultdict(list)
     flushes = []
     for own in training.notes("step").values():

@@ -106,8 +106,7 @@ def test_ranks_join_and_leave(name: str, tmp_path: Path, monkeypatch: pytest.Mon
     with it what it has made since the last exchange."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setattr(trainings, "SCRIPT", Path(join_scripts.__file__))
-    training = trainings.Local(tmp_path, "ab", (name, name), members_min=1, members_max=4)
-    try:
+    with trainings.Local(tmp_path, "ab", (name, name), members_min=1, members_max=4) as training:
         newcomer = training.come("c", name)
         training.trains_on(3, further=9)
         training.leaves("founder-0")
@@ -115,8 +114,6 @@ def test_ranks_join_and_leave(name: str, tmp_path: Path, monkeypatch: pytest.Mon
         outcome = training.end()
         assert (outcome.code, newcomer.returncode) == (0, 0), training.said()
         assert "has the state of the job" in (tmp_path / "newcomer-0.log").read_text()
-    finally:
-        training.kill()
     steps: dict[int, list[int]] = defaultdict(list)
     for own in training.notes("step").values():
         for each in own:

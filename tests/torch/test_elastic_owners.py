@@ -174,8 +174,7 @@ def test_a_step_after_another_forward_is_refused(tmp_path: Path) -> None:
 def test_ranks_join_leave_and_are_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Broken: newcomers would own parts without the optimizer's state of them, or the others keep what nobody steps any more."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    training = trainings.Local(tmp_path, "ab", ("owners", "owners"), members_min=1, members_max=4)
-    try:
+    with trainings.Local(tmp_path, "ab", ("owners", "owners"), members_min=1, members_max=4) as training:
         newcomers = [training.come("c", "owners"), training.come("a", "owners")]
         training.trains_on(4)
         os.kill(training.process("founder-1"), signal.SIGKILL)
@@ -188,8 +187,6 @@ def test_ranks_join_leave_and_are_lost(tmp_path: Path, monkeypatch: pytest.Monke
         assert [each.returncode for each in newcomers] == [0, 0, 0], training.said()
         log = (tmp_path / "newcomer-0.log").read_text()
         assert "each rank has the optimizer's state of its parts alone" in log
-    finally:
-        training.kill()
     worlds = training.check()
     assert worlds[0] == 2
     assert worlds[-3:] == [3, 2, 3]

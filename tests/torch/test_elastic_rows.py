@@ -67,8 +67,7 @@ def test_ranks_join_and_leave(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     """Broken: a newcomer would wait for gradients that do not come in the form in which it steps them, or have no blocks."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setattr(trainings, "SCRIPT", SCRIPT)
-    training = trainings.Local(tmp_path, "ab", ("sparse",) * 2, members_min=1, members_max=4)
-    try:
+    with trainings.Local(tmp_path, "ab", ("sparse",) * 2, members_min=1, members_max=4) as training:
         newcomer = training.come("c", "sparse")
         training.trains_on(3)
         training.leaves("founder-0")
@@ -76,8 +75,6 @@ def test_ranks_join_and_leave(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         outcome = training.end()
         assert (outcome.code, newcomer.returncode) == (0, 0), training.said()
         assert "is sparse" in training.said()
-    finally:
-        training.kill()
     by_step: dict[int, list[dict[str, Any]]] = defaultdict(list)
     for own in training.notes("step").values():
         for each in own:
