@@ -11,7 +11,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +125,13 @@ def keep(directory: Path, learned: object, records: object) -> None:
         rank = os.environ["HOCKET_RANK"]
         torch.save(learned, directory / f"{rank}.pt")
         (directory / f"{rank}.json").write_text(json.dumps(records))
+
+
+def alike(directory: Path, survivors: Sequence[int]) -> Any:
+    """The records of survivors, who have kept the same."""
+    first, *others = (json.loads((directory / f"{rank}.json").read_text()) for rank in survivors)
+    assert all(own == first for own in others)
+    return first
 
 
 def die() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import signal
 from pathlib import Path
@@ -15,7 +14,7 @@ torch = pytest.importorskip("torch")
 
 from tests.torch import elastic_owners_scripts as scripts  # noqa: E402  # needs torch
 from tests.torch import trainings  # noqa: E402
-from tests.torch.elastic_scripts import EDGES, LOST_IN  # noqa: E402
+from tests.torch.elastic_scripts import EDGES, LOST_IN, alike  # noqa: E402
 from tests.torch.test_elastic import run  # noqa: E402
 
 pytestmark = pytest.mark.members
@@ -29,14 +28,10 @@ EVERY_EDGE = (*EDGES, "means", "reduced", "values", "sent")
 def check(directory: Path, survivors: list[int], kind: str, *options: str) -> list[list[int]]:
     """All survivors have the bits of all others after each step, and what one process makes of the members that each step names,
     with the optimizer's state. Return these members."""
-    records = [json.loads((directory / f"{rank}.json").read_text()) for rank in survivors]
-    assert all(own == records[0] for own in records)
-    members = [each["members"] for each in records[0]]
-    values, state = scripts.replayed(members, kind, list(options))
+    members = [each["members"] for each in alike(directory, survivors)]
+    expected = scripts.replayed(members, kind, list(options))
     for rank in survivors:
-        for own, wanted in zip(torch.load(directory / f"{rank}.pt"), (values, state), strict=True):
-            for one, other in zip(own, wanted, strict=True):
-                torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
+        torch.testing.assert_close(torch.load(directory / f"{rank}.pt"), expected, rtol=1e-9, atol=1e-9)
     return members
 
 
