@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -205,6 +206,15 @@ class Fate:
         if later[1:] == [edge]:
             threading.Timer(float(later[0]) * 1e-3, die).start()
 
+    def train(self, optimizer: Any, loss: Callable[[], torch.Tensor]) -> None:
+        """One step, in which it may happen."""
+        optimizer.zero_grad()
+        made = loss()
+        self.at("forward")
+        made.backward()
+        optimizer.step()
+        self.at("optimizer")
+
 
 def trained(directory: Path, victims: list[str]) -> None:
     """One rank. `victims`: as of `Fate`, or `NORMS`, or `BEFORE`."""
@@ -220,12 +230,7 @@ def trained(directory: Path, victims: list[str]) -> None:
     records = []
     for step in range(STEPS):
         fate.step = step
-        optimizer.zero_grad()
-        loss = loss_of(model, rank, step)
-        fate.at("forward")
-        loss.backward()
-        optimizer.step()
-        fate.at("optimizer")
+        fate.train(optimizer, partial(loss_of, model, rank, step))
         counted = distributed_of(model).session.commit.standing.counted
         parameters = digest_of(each.detach() for each in model.parameters())
         same = [began[-1], parameters] if before else [digest(model)]
