@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from msgspec import Struct
 
@@ -22,6 +22,17 @@ class Finding(Struct, frozen=True, kw_only=True):
     state: State
     detail: str
     hint: str = ""
+
+
+class Section(NamedTuple):
+    """Findings of one section."""
+
+    name: str
+
+    def __call__(self, name: str, good: bool, detail: str, hint: str = "", bad: State = "missing") -> Finding:
+        """Return a finding, with a hint if its subject is not `good`."""
+        state: State = "works" if good else bad
+        return Finding(section=self.name, name=name, state=state, detail=detail, hint="" if good else hint)
 
 
 SYSTEM = Path("/")

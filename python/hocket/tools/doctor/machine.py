@@ -13,9 +13,9 @@ from pathlib import Path
 
 from hocket import __version__, _native
 from hocket.start.leash import cores
-from hocket.tools.doctor.finding import Finding, State, group_limit
+from hocket.tools.doctor.finding import Finding, Section, group_limit
 
-SECTION = "machine"
+_finding = Section("machine")
 ARCHITECTURES = ("x86_64", "aarch64")
 AVX2 = frozenset({"avx2", "f16c"})
 AVX512 = AVX2 | {"avx512f", "avx512bw", "avx512dq", "avx512vl"}
@@ -50,12 +50,6 @@ def findings() -> Iterable[Finding]:
     yield _anonymous_file()
     yield _other_memory()
     yield _large_pages()
-
-
-def _finding(name: str, good: bool, detail: str, hint: str = "", bad: State = "missing") -> Finding:
-    return Finding(
-        section=SECTION, name=name, state="works" if good else bad, detail=detail, hint="" if good else hint
-    )
 
 
 def _installation() -> Finding:
