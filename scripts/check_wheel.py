@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Protocol
 
 from commands import ROOT, ran
 
@@ -110,7 +111,16 @@ def without_torch(environment: Environment, package: Path) -> None:
         sys.exit(f"error: the testbed's switch is not in it: {switch}")
 
 
-def trains(environment: Environment) -> None:
+class Caller(Protocol):
+    """What runs the programs of an environment."""
+
+    folder: Path
+
+    def call(self, program: str, *words: str) -> str:
+        """What a program of the environment prints; SystemExit when it fails."""
+
+
+def trains(environment: Caller) -> None:
     """The two lines of the README, on ranks that are processes."""
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     lines = "\n".join(f"    {line}" for line in blocks[0].splitlines())
