@@ -41,13 +41,13 @@ def main() -> None:
 
 
 def rows_of(
-    names: Sequence[str], rank: int, world: int, where: torch.device = torch.device("cpu")
+    names: Sequence[str], rank: int, world: int, where: str | torch.device = "cpu"
 ) -> list[dict[str, Any]]:
     """Train in these ways, with DDP on the CPU and with Hocket on a device; return a row for each."""
     rows = []
     for name in names:
         sys.stderr.write(f"{name}\n")
-        ddp = _trained(name, "ddp", rank, torch.device("cpu"))
+        ddp = _trained(name, "ddp", rank, "cpu")
         hocket = _trained(name, "hocket", rank, where)
         mine: dict[str, Any] = {
             "parameters": _difference(ddp["parameters"], hocket["parameters"]),
@@ -69,10 +69,12 @@ def rows_of(
     return rows
 
 
-def _trained(name: str, kind: Kind, rank: int, where: torch.device) -> dict[str, dict[str, torch.Tensor]]:
+def _trained(
+    name: str, kind: Kind, rank: int, where: str | torch.device
+) -> dict[str, dict[str, torch.Tensor]]:
     """Train in one way, and return parameters and buffers of all its models."""
     torch.manual_seed(SEED)
-    side = Side(kind, rank, torch.Generator().manual_seed(SEED + 1 + rank), where)
+    side = Side(kind, rank, torch.Generator().manual_seed(SEED + 1 + rank), torch.device(where))
     WAYS[name](side)
     found: dict[str, dict[str, torch.Tensor]] = {"parameters": {}, "buffers": {}}
     for at, trained in enumerate(side.started):

@@ -56,7 +56,7 @@ class Side:
     kind: Kind
     rank: int
     generator: torch.Generator
-    where: torch.device = torch.device("cpu")
+    where: torch.device
     started: list[Trained] = field(default_factory=list)
 
     def start(

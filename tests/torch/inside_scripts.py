@@ -65,7 +65,7 @@ def differences(hosts: str) -> dict[str, float]:
     for mood in hostile.MOODS:
         hostile.loaded(RANK, mood)
         found[mood] = float((trained(device()) - wanted).abs().max())
-    return found | {"calls": library._calls}
+    return found | {"calls": len(library.calls)}
 
 
 def planted(hosts: str, name: str) -> float:
@@ -78,7 +78,7 @@ def planted(hosts: str, name: str) -> float:
 
 
 def ending(hosts: str, how: str, at: str) -> list[Any]:
-    """The error of each rank when the last one fails or dies in the library's call with that number; whether the device works on."""
+    """This rank's error when the last one fails or dies in the library's call with that number, and whether the device works on."""
     begin(hosts)
 
     def act(number: int) -> None:

@@ -41,7 +41,15 @@ def test_each_error_in_a_collective_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("call", "at"),
-    [("share", 1), ("made", 1), ("down", 2), ("up", 2), ("received", 2), ("synchronize", 1), ("synchronize", 5)],
+    [
+        ("share", 1),
+        ("made", 1),
+        ("down", 2),
+        ("up", 2),
+        ("received", 2),
+        ("synchronize", 1),
+        ("synchronize", 5),
+    ],
 )
 def test_each_error_in_training_is_named(call: str, at: int, tmp_path: Path) -> None:
     """Broken: ranks would wait for gradients that a device cannot copy, or not learn whose it is."""

@@ -37,7 +37,8 @@ def each_rank(function: str, hosts: str, tmp_path: Path, *arguments: str) -> ran
 
 @pytest.mark.parametrize("hosts", [TWO_HOSTS, "aaab", "abac"])
 def test_models_end_as_on_the_cpu(hosts: str, tmp_path: Path) -> None:
-    """Broken: gradients would be other means where a device's library adds them up within hosts, or hosts have unequally many ranks."""
+    """Broken: gradients would be other means where a device's library adds them up within hosts, or hosts have unlike numbers of
+    ranks."""
     ended = each_rank("differences", hosts, tmp_path)
     assert None not in ended.returned, ended.output
     for rank, found in enumerate(ended.returned):
@@ -57,7 +58,8 @@ def test_every_order_is_needed(order: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("how", ["fails", "killed"])
 @pytest.mark.parametrize("at", CALLS)
 def test_an_end_at_each_call_is_named(how: str, at: int, tmp_path: Path) -> None:
-    """Broken: ranks would wait for one that fails within the library, or not learn which it was, or be left with a device that is busy."""
+    """Broken: ranks would wait for one that fails within the library, or not learn which it was, or be left with a device that is
+    busy."""
     began_s = time.monotonic()
     ended = each_rank("ending", TWO_HOSTS, tmp_path, how, str(at))
     told: list[Any] = ended.returned[:3]

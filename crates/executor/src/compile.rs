@@ -204,7 +204,9 @@ fn action(
             let space = own.buffers[slice.buffer.index()].space;
             let host = |slice: &Slice| match space {
                 Space::Host => Ok(region(slice)),
-                Space::Device => twin(own, slice).map(|slice| region(&slice)).ok_or("device memory without a twin"),
+                Space::Device => {
+                    twin(own, slice).map(|slice| region(&slice)).ok_or("device memory without a twin")
+                }
             };
             let other = match what {
                 Collective::AllToAll { dst } => Some(host(dst)?),

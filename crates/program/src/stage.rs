@@ -107,7 +107,9 @@ impl<'a> Staging<'a> {
         for (number, twin) in self.twins.iter_mut().enumerate() {
             let used = self.own.used(BufferId::from_index(twin.buffer), ops.clone());
             let read = common(&used.read, &twin.device);
-            down.extend(pieces(&read, twin.piece, &used.reads).into_iter().map(|(at, range)| (at, number, range)));
+            down.extend(
+                pieces(&read, twin.piece, &used.reads).into_iter().map(|(at, range)| (at, number, range)),
+            );
             twin.device = without(&without(&twin.device, &read), &used.written);
             used.written.iter().for_each(|&range| join(&mut twin.host, range));
         }

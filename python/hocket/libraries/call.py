@@ -28,8 +28,10 @@ Elements = npt.NDArray[np.generic]
 
 @dataclass(frozen=True)
 class Call:
-    """`what`: the op's name in programs, or `barrier`; ranks are the job's. Part `i` of a buffer belongs to `group[i]`. `on_device`:
-    the buffer is in the memory of the rank's device."""
+    """`what`: the op's name in programs, or `barrier`; ranks are the job's. Part `i` of a buffer belongs to `group[i]`.
+
+    `on_device`: the buffer is in the memory of the rank's device.
+    """
 
     what: str
     group: tuple[int, ...]
@@ -58,8 +60,8 @@ class JobEnded(Exception):  # noqa: N818  # no error: whoever waits for the job 
 
 class Library(Protocol):
     def run(self, call: Call, elements: Any, into: Any) -> None:
-        """Execute a call, in place, and to its end; `into` receives the result of an all-to-all. Both are `Elements`, or `Lent` if the
-        call is on a device, which only libraries of PyTorch are asked for.
+        """Execute a call, in place, and to its end; `into` receives the result of an all-to-all. Both are `Elements`, or `Lent` if
+        the call is on a device, which only libraries of PyTorch are asked for.
 
         Waits without the GIL, at most the job's time-out. JobEnded: it does not go on.
         """

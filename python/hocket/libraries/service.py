@@ -45,7 +45,7 @@ class Service:
         fail: Callable[[str], None],
         lend: Callable[[_native.Window], Lent],
     ) -> None:
-        """Begin without programs. `fail` ends the job. `lend`: returns the device's memory of which some of the host's is the twin."""
+        """Begin without programs. `fail` ends the job. `lend`: returns the device's memory whose twin some of the host's is."""
         self._job, self._engine, self._fail, self._lend = job, engine, fail, lend
         self._calls: dict[int, list[Due]] = {}
         self._libraries: dict[str, Library] = {}
@@ -76,7 +76,9 @@ class Service:
         Their collectives run in this order, but the first ones of all programs before the second ones: what a program does
         in between, such as sending, does not keep the next from beginning.
         """
-        all_due = [(each.depth, number, each.op) for number in numbers for each in self._calls.get(number, ())]
+        all_due = [
+            (each.depth, number, each.op) for number in numbers for each in self._calls.get(number, ())
+        ]
         # Stable, so that programs of equal depth keep their order.
         due = [(number, op) for _, number, op in sorted(all_due, key=lambda each: each[0])]
         if not due:
@@ -151,8 +153,8 @@ def calls_of(program: _native.Program) -> list[list[Due]]:
             call = Call(op["op"], tuple(op["group"]), op["reduce"], op["root"], dtype, space == "device")
             if staged and op["library"] == ON_DEVICE and not call.on_device:
                 raise UsageError(
-                    f"library `{ON_DEVICE}`, {call}: works on gradients themselves, and was given what the policy made of them, which "
-                    "is in the host's memory\nhint: leave this one to `gloo` or the native wire"
+                    f"library `{ON_DEVICE}`, {call}: works on gradients themselves, and was given what the policy made of them, "
+                    "which is in the host's memory\nhint: leave this one to `gloo` or the native wire"
                 )
             own.append(Due(at, call, op["library"], 0))
     return _deepened(found)

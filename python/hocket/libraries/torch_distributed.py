@@ -1,7 +1,7 @@
-"""Gloo, NCCL and whatever else a device has through torch.distributed, apart from the script's own use of it: own store, own groups.
+"""Gloo, NCCL and whatever else a device has, through torch.distributed, apart from the script's own use: own store and groups.
 
-Those of devices work on a stream that belongs to the communicator. What is on the device stays there; elements of the host are copied
-to the GPU for NCCL, and back.
+Those of devices work on a stream that belongs to the communicator. What is on the device stays there; elements of the host are
+copied to the GPU for NCCL, and back.
 """
 
 from __future__ import annotations
@@ -53,7 +53,9 @@ class Communicator(NamedTuple):
         """Let the calling thread give its work to the stream."""
         if self.stream is None:
             return contextlib.nullcontext()
-        found: contextlib.AbstractContextManager[object] = torch.get_device_module(self.device).stream(self.stream)
+        found: contextlib.AbstractContextManager[object] = torch.get_device_module(self.device).stream(
+            self.stream
+        )
         return found
 
 
@@ -190,7 +192,9 @@ class TorchDistributed:
         else:
             group = _plugged(backend, store, own, ranks, self._timeout)
         module: Any = torch.get_device_module(device)
-        return Communicator(group, device, module.Stream(device=device) if hasattr(module, "Stream") else None)
+        return Communicator(
+            group, device, module.Stream(device=device) if hasattr(module, "Stream") else None
+        )
 
     def _name(self, device: torch.device | None) -> str:
         """Return the name of the backend for a device's memory. UsageError: PyTorch has none but Hocket's own."""
@@ -202,8 +206,8 @@ class TorchDistributed:
         if name is None or name == "hocket" or (name != "nccl" and name.upper() not in dist.Backend._plugins):
             raise UsageError(
                 f"{self._place}: PyTorch has no library for tensors on {device}\n"
-                "hint: load the one of the device's maker, which torch.distributed.Backend.register_backend registers, or leave the "
-                "collective to `gloo` or the native wire"
+                "hint: load the one of the device's maker, which torch.distributed.Backend.register_backend registers, or leave "
+                "the collective to `gloo` or the native wire"
             )
         return name
 
@@ -238,7 +242,9 @@ class TorchDistributed:
                 return [group.scatter([part], brought, scatter)], _copying([pieces[own]], [part])
             case "all_gather":
                 if communicator.device is not None and len(whole) == longest * len(pieces):
-                    return [group._allgather_base(whole, pieces[own].clone(), dist.AllgatherOptions())], _nothing
+                    return [
+                        group._allgather_base(whole, pieces[own].clone(), dist.AllgatherOptions())
+                    ], _nothing
                 # One broadcast per part allows any lengths, sends each byte once, and needs no memory beside the
                 # buffer.
                 return [

@@ -1,7 +1,7 @@
 """The host's library inside hosts, Hocket between them: each rank's part of a host's sum is reduced with those of the other hosts.
 
-On devices, the library is theirs (NCCL on CUDA), gradients stay in their memory, and each rank brings its part alone to the host and
-back. So all ranks of a host send at once, and each part passes the bus and the network once.
+On devices, the library is theirs (NCCL on CUDA), gradients stay in their memory, and each rank brings its part alone to the host
+and back. So all ranks of a host send at once, and each part passes the bus and the network once.
 """
 
 from itertools import pairwise

@@ -16,9 +16,10 @@ from tests.torch import hostile
 
 NAME = "hostilelib"
 ERROR = "the device's library has failed"
-before_call: Callable[[int], None] = lambda _number: None
-"""Called with the number of each call of this process, from 1."""
-_calls = 0
+calls: list[str] = []
+"""Those of this process."""
+before_call: Callable[[int], None] | None = None
+"""Called with the number of each call, from 1."""
 
 
 class Work:
@@ -42,7 +43,7 @@ class Library:
     def __init__(self, store: Any, rank: int, size: int, timeout: Any) -> None:
         self._gloo = dist.ProcessGroupGloo(store, rank, size, timeout)
         self._rank, self._size = rank, size
-        self._draw = random.Random(rank)
+        self._draw = random.Random(rank)  # noqa: S311
         self._last: threading.Thread | None = None
         self._streams: list[torch.Stream] = []
         self.aborted = False
@@ -87,9 +88,9 @@ class Library:
     def _begin(
         self, into: torch.Tensor, read: torch.Tensor, act: Callable[[torch.Tensor], torch.Tensor]
     ) -> Work:
-        global _calls
-        _calls += 1
-        before_call(_calls)
+        calls.append(str(read.shape))
+        if before_call is not None:
+            before_call(len(calls))
         assert not self.aborted
         if not self._streams:
             self._streams = [torch.Stream(device=read.device) for _ in range(3)]

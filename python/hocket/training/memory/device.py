@@ -92,7 +92,9 @@ def staged(
     if device is None:
         return program, lambda buffers: buffers
     count = len(bound)
-    return program.staged(PIECE_BYTES, device.libraries), lambda buffers: {count + at: place for at, place in buffers.items()}
+    return program.staged(PIECE_BYTES, device.libraries), lambda buffers: {
+        count + at: place for at, place in buffers.items()
+    }
 
 
 class Lanes:
