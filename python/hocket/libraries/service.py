@@ -7,6 +7,7 @@ ready early waits.
 from __future__ import annotations
 
 import threading
+import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -15,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hocket import _native
-from hocket.errors import Error, UsageError
+from hocket.errors import Error, PeerError, UsageError
 from hocket.job.rendezvous import Job
 from hocket.libraries.call import DTYPES, Call, Elements, JobEnded, Lent, Library
 from hocket.libraries.catalogue import open_library
@@ -33,6 +34,8 @@ class Due(NamedTuple):
 
 LOOK_S = 0.2
 """Longest delay until the end of the job is noticed."""
+TOLD_S = 1.0
+"""Time within which links tell of a rank that is gone, whose connections a library has seen close."""
 
 
 class Service:
@@ -113,13 +116,21 @@ class Service:
         except JobEnded:
             pass
         except Error as error:
-            self._fail(f"{type(error).__name__}: {error}")
+            if not self._is_told(error):
+                self._fail(f"{type(error).__name__}: {error}")
         except Exception as error:
             text = "".join(traceback.format_exception(error))
             self._fail(f"rank {self._job.rank}: a library failed: {text}")
         # Others may never come to what is under way on the device, which the script may go on to use.
         for library in self._libraries.values():
             library.close()
+
+    def _is_told(self, error: Error) -> bool:
+        """Return whether all know already why the job ends: a library sees a connection close, and not whose it was."""
+        until_s = time.monotonic() + (TOLD_S if isinstance(error, PeerError) and error.rank is None else 0.0)
+        while self._engine.blamed is None and time.monotonic() < until_s:
+            time.sleep(TOLD_S / 100)
+        return self._engine.blamed is not None
 
     def _turn(self) -> tuple[int, int] | None:
         with self._lock:
