@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import _DistributedBackendOptions
+from torch._C._distributed_c10d import AllgatherOptions, _DistributedBackendOptions
 from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
 
 from hocket.errors import PeerError, UsageError
@@ -243,7 +243,7 @@ class TorchDistributed:
             case "all_gather":
                 if communicator.device is not None and len(whole) == longest * len(pieces):
                     return [
-                        group._allgather_base(whole, pieces[own].clone(), dist.AllgatherOptions())
+                        group._allgather_base(whole, pieces[own].clone(), AllgatherOptions())
                     ], _nothing
                 # One broadcast per part allows any lengths, sends each byte once, and needs no memory beside the
                 # buffer.
