@@ -70,7 +70,11 @@ class Side:
         **ddp_options: Any,
     ) -> Trained:
         """Distribute `module` with an optimizer made of `of(module)`; `call(model)` is then called in its place."""
-        module.to(self.where)
+        if self.where.type != "cpu":
+            # Parameters that two layers share stay shared on their way to a device of an extension only so.
+            torch.__future__.set_swap_module_params_on_conversion(True)
+            module.to(self.where)
+            torch.__future__.set_swap_module_params_on_conversion(False)
         optimizer = make(of(module))
         model: nn.Module
         if self.kind == "hocket":

@@ -22,8 +22,6 @@ STEPS_MAX = 600
 def begin() -> None:
     hostile.loaded(RANK)
     torch.accelerator.set_device_index(device())
-    # Parameters that two layers share stay shared on their way to a device of an extension only so.
-    torch.__future__.set_swap_module_params_on_conversion(True)
     memory.PIECE_BYTES = 64
 
 

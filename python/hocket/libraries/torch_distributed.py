@@ -242,9 +242,7 @@ class TorchDistributed:
                 return [group.scatter([part], brought, scatter)], _copying([pieces[own]], [part])
             case "all_gather":
                 if communicator.device is not None and len(whole) == longest * len(pieces):
-                    return [
-                        group._allgather_base(whole, pieces[own].clone(), AllgatherOptions())
-                    ], _nothing
+                    return [group._allgather_base(whole, pieces[own].clone(), AllgatherOptions())], _nothing
                 # One broadcast per part allows any lengths, sends each byte once, and needs no memory beside the
                 # buffer.
                 return [

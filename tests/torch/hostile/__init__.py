@@ -122,7 +122,9 @@ def build() -> Any:
     """Return the extension: built where earlier tests have left it, unless its text or PyTorch has changed since. Each place of the
     sources has its own: where they share one, each builds anew what the other one has built."""
     sources = [HERE / each for each in ("device.cpp", "pinned.h", "queues.h")]
-    text = b"".join(each.read_bytes() for each in sources) + f"{torch.__version__} {sys.version} {HERE}".encode()
+    text = (
+        b"".join(each.read_bytes() for each in sources) + f"{torch.__version__} {sys.version} {HERE}".encode()
+    )
     name = f"hocket-hostile-{os.getuid()}-{hashlib.sha256(text).hexdigest()[:16]}"
     place = Path(tempfile.gettempdir()) / name
     place.mkdir(mode=0o700, exist_ok=True)
