@@ -40,6 +40,7 @@ def on(where: str, function: str, *arguments: str) -> Any:
 def as_ddp(*names: str) -> list[dict[str, Any]]:
     """Rows of these ways of `python -m benches ddp`."""
     begin()
+    memory.PIECE_BYTES = 1 << 16
     if not torch.distributed.is_initialized():
         address = f"tcp://127.0.0.1:{os.environ['GLOO_PORT']}"
         torch.distributed.init_process_group("gloo", init_method=address, rank=RANK, world_size=WORLD)

@@ -18,6 +18,18 @@ pytestmark = pytest.mark.devices
 SETTINGS = Settings(timeout_s=60, start_timeout_s=60)
 TOLERANCE = 1e-9
 
+LACKING = {
+    "batch norm, evaluated in between": "its kernel gives outputs of other shapes then, which that device does not foresee",
+    "batch norm frozen half-way": "the same",
+    "sparse gradients of an embedding": "that device has no sparse tensors; rows of a plan are in the scenarios of sessions",
+    "activations computed again in backward": "dropout draws when that device runs it, and checkpoints keep what is drawn before",
+    "the same, reentrant": "the same",
+    "a recurrent network": "that device has no kernel for it",
+    "transformer layers with dropout": "attention by other kernels, which round to 2.5e-6",
+}
+"""Ways of DDP that the tests' device cannot have, or not in the same bits, with the reason."""
+ABLE = tuple(name for name in WAYS if name not in LACKING)
+
 SCRIPTS = {
     "clipping of owners' gradients": ("owners_scripts:clipped", "SGD"),
     "accumulation of owners": ("owners_scripts:accumulated", "AdamW"),
@@ -56,13 +68,13 @@ def returned(tmp_path_factory: pytest.TempPathFactory) -> dict[Any, list[Any]]:
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Row]:
     found = ranks.run(
-        "tests.torch.device_ways:as_ddp", 2, tmp_path_factory.mktemp("ddp"), *WAYS, settings=SETTINGS
+        "tests.torch.device_ways:as_ddp", 2, tmp_path_factory.mktemp("ddp"), *ABLE, settings=SETTINGS
     )
     assert found.outcome.code == 0, found.output
     return {each["way"]: Row(**each) for each in found.returned[0]}
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", ABLE)
 def test_it_is_the_training_of_ddp(way: str, rows: dict[str, Row]) -> None:
     """Broken: a user who replaces DDP would train another model on a device."""
     assert rows[way].met, rows[way]
