@@ -7,16 +7,11 @@ import os
 from typing import Any
 
 import torch
-from torch import nn
 
-import hocket.torch as hk
 from benches.ddp.rank import rows_of
 from hocket.training.memory import device as memory
 from tests.torch import hostile
 from tests.torch.device_scripts import RANK, WORLD, device
-
-LAYERS, WIDTH = 5, 120
-STEPS_MAX = 600
 
 
 def begin() -> None:
@@ -45,37 +40,3 @@ def as_ddp(*names: str) -> list[dict[str, Any]]:
         address = f"tcp://127.0.0.1:{os.environ['GLOO_PORT']}"
         torch.distributed.init_process_group("gloo", init_method=address, rank=RANK, world_size=WORLD)
     return rows_of(names, RANK, WORLD, device())
-
-
-def made() -> tuple[nn.Module, torch.optim.Optimizer]:
-    torch.manual_seed(0)
-    layers = [layer for _ in range(LAYERS) for layer in (nn.Linear(WIDTH, WIDTH), nn.Tanh())]
-    model = nn.Sequential(*layers, nn.Linear(WIDTH, 1)).double()
-    return model, torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-
-
-def loss_of(model: nn.Module, draw: torch.Generator, where: Any = "cpu") -> torch.Tensor:
-    found: torch.Tensor = model(torch.randn(8, WIDTH, generator=draw, dtype=torch.float64).to(where))
-    return found.square().mean()
-
-
-def drives_itself(epochs: str) -> list[Any]:
-    """Train until so many other plans have been in force: how far parameters are from those of one process, and how many were."""
-    os.environ["HOCKET_HOST"] = f"host-{RANK}"
-    begin()
-    model = made()[0].to(device())
-    model, optimizer = hk.distribute(model, torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9))
-    draw, steps, epoch = torch.Generator().manual_seed(RANK), 0, 0
-    while steps < STEPS_MAX and epoch < int(epochs):
-        optimizer.zero_grad()
-        loss_of(model, draw, device()).backward()
-        optimizer.step()
-        steps, epoch = steps + 1, hk.agreed(model)["epoch"]
-    alone, stepped = made()
-    draws = [torch.Generator().manual_seed(rank) for rank in range(WORLD)]
-    for _ in range(steps):
-        stepped.zero_grad()
-        torch.stack([loss_of(alone, each) for each in draws]).mean().backward()
-        stepped.step()
-    pairs = zip(model.parameters(), alone.parameters(), strict=True)
-    return [max(float((one.detach().cpu() - two.detach()).abs().max()) for one, two in pairs), epoch]

@@ -17,11 +17,10 @@ from hocket.errors import Error
 from hocket.torch.backend import staging
 from hocket.torch.devices import Streams
 from tests.torch import hostile
-from tests.torch.device_scripts import RANK, WORLD, Network, device, group
+from tests.torch.device_scripts import RANK, WORLD, device, group
+from tests.torch.device_training_scripts import Network
 
-CALLS = ("share", "made", "down", "up", "received", "query", "synchronize")
-"""Methods of the queue of copies, and of events."""
-EVENTS = CALLS[-2:]
+CALLS = ("share", "made", "down", "up", "received")
 ERROR = "the device has failed"
 
 
@@ -44,14 +43,8 @@ class Failing:
 @contextmanager
 def failing(call: str, at: int) -> Iterator[None]:
     """That call of the device fails on the last rank, the `at`th time."""
-    kind: Any = torch.Event if call in EVENTS else Streams
-    instead = Failing(getattr(kind, call), at if RANK == WORLD - 1 else 0)
-    if call in EVENTS:
-        # PyTorch's own classes take no other methods.
-        patched = mock.patch.object(hostile.Module, "Event", type("Event", (torch.Event,), {call: instead}))
-    else:
-        patched = mock.patch.object(Streams, call, instead)
-    with patched:
+    instead = Failing(getattr(Streams, call), at if RANK == WORLD - 1 else 0)
+    with mock.patch.object(Streams, call, instead):
         yield
 
 
