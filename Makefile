@@ -34,10 +34,13 @@ PURE_TESTS := analysis formats planning programs simulation tidy
 
 SWITCH := python/hocket/tools/testbed/hocket-switch
 
-.PHONY: help setup base switch demo wheel check-wheel check-image test quick replay test-timing $(SUITES:%=test-%) test-clients test-gpu test-frameworks test-fabric test-ray test-torch test-vulkan check check-rust rust-is-built check-python docs fmt bench bench-elastic bless fuzz exactly-once meetings elastic streams churn clean
+.PHONY: help ci-verbs setup base switch demo wheel check-wheel check-image test quick replay test-timing $(SUITES:%=test-%) test-clients test-gpu test-frameworks test-fabric test-ray test-torch test-vulkan check check-rust rust-is-built check-python docs fmt bench bench-elastic bless fuzz exactly-once meetings elastic streams churn clean
 
 help: ## list the verbs
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+ci-verbs: # that .ci/run runs
+	@echo test $(SUITES:%=test-%) test-clients test-timing
 
 setup: base $(STAMPS)/docs $(STAMPS)/clients ## make .venv with hocket in it, and all that checks and tests need
 

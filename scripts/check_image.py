@@ -21,28 +21,17 @@ import tempfile
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+from commands import ROOT, ran
+
 DOCKERFILE = "examples/kubernetes/Dockerfile"
 NAME = "hocket-check-image"
 BASE = f"localhost/{NAME}-base"
 RANKS = 2
 PODS = [f"{NAME}-{rank}" for rank in range(RANKS)]
-TIMEOUT_S = 3600.0
 RIGHTS = ("--cap-drop", "all", "--security-opt", "no-new-privileges")
 PIP = ("cert", "extra-index-url", "index-url", "proxy", "timeout", "trusted-host")
 LIBRARIES = "ca-certificates,libbz2-1.0,libexpat1,libffi8,liblzma5,libncursesw6,libreadline8,libsqlite3-0,libssl3,libuuid1,zlib1g"
 """Debian packages whose libraries Python's modules load, as in the official image."""
-
-
-def ran(*words: str | Path, may_fail: bool = False) -> str:
-    """Standard output of a command; SystemExit, with all that it said, when it fails."""
-    told = [str(each) for each in words]
-    if shutil.which(told[0]) is None:
-        sys.exit(f"error: {told[0]} is not here\nhint: apt-get install {told[0]}")
-    done = subprocess.run(told, cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
-    if done.returncode != 0 and not may_fail:
-        sys.exit(f"error: {' '.join(told)}: exit code {done.returncode}\n{done.stdout}{done.stderr}")
-    return done.stdout
 
 
 def make_base(prefix: Path, folder: Path) -> None:

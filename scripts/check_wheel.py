@@ -13,21 +13,21 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import re
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Protocol
 
-ROOT = Path(__file__).resolve().parent.parent
+from commands import ROOT, ran
+
 OLDEST = {"3.11": "2.4.0", "3.12": "2.4.0", "3.13": "2.6.0"}
 """The oldest PyTorch by supported Python, as pyproject.toml claims."""
 BETWEEN = "2.9.0"
 """A PyTorch in the middle, which many have."""
 RANKS = 2
-TIMEOUT_S = 1800.0
 
 # A rank has its part of the data; alone, a process has all of it.
 SCRIPT = """
@@ -50,6 +50,7 @@ for _ in range(20):
     optimizer.step()
 torch.save(plain.state_dict(), f"{{sys.argv[2]}}/{{sys.argv[1]}}{{rank}}.pt")
 """
+IMPORT = "try:\n import hocket.torch\nexcept Exception as error: print(error)"
 COMPARE = """
 import sys
 import torch
@@ -70,11 +71,11 @@ class Environment:
     def __init__(self, python: str, folder: Path) -> None:
         """`python`: a command; `folder`: where the environment and its files go."""
         self.folder, self.bin = folder, folder / "venv/bin"
-        ran([python, "-m", "venv", str(folder / "venv")], folder)
+        ran(python, "-m", "venv", folder / "venv")
 
-    def call(self, program: str, *words: str, code: int = 0) -> str:
-        """What a program of the environment prints; SystemExit when it ends with another code."""
-        return ran([str(self.bin / program), *words], self.folder, code)
+    def call(self, program: str, *words: str) -> str:
+        """What a program of the environment prints; SystemExit when it fails."""
+        return ran(self.bin / program, *words, cwd=self.folder)
 
     def install(self, *wanted: str) -> None:
         """By pip, which keeps no copy of its downloads, and does not compile modules that are never imported."""
@@ -96,26 +97,10 @@ def found() -> list[str]:
     return pythons
 
 
-def ran(words: list[str], cwd: Path, code: int = 0) -> str:
-    """What a command prints, in an environment without this checkout."""
-    environment = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(("PYTHON", "VIRTUAL_ENV", "HOCKET_"))
-    }
-    environment |= {"OMP_NUM_THREADS": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
-    done = subprocess.run(
-        words, cwd=cwd, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
-    )
-    if done.returncode != code:
-        sys.exit(f"error: {' '.join(words)}: exit code {done.returncode}\n{done.stdout}{done.stderr}")
-    return done.stdout + done.stderr
-
-
 def without_torch(environment: Environment, package: Path) -> None:
     """Check what works without PyTorch, and what is said: to install it from this file, as no index has Hocket."""
     environment.call("hocket", "verify", "two_level")
-    told = environment.call("python", "-c", "import hocket.torch", code=1)
+    told = environment.call("python", "-c", IMPORT)
     found = json.loads(environment.call("hocket", "doctor", "--json"))["findings"]
     by_name = {each["name"]: each for each in found}
     torch, switch = by_name["torch"], by_name["switch"]
@@ -126,7 +111,16 @@ def without_torch(environment: Environment, package: Path) -> None:
         sys.exit(f"error: the testbed's switch is not in it: {switch}")
 
 
-def trains(environment: Environment) -> None:
+class Caller(Protocol):
+    """What runs the programs of an environment."""
+
+    folder: Path
+
+    def call(self, program: str, *words: str) -> str:
+        """What a program of the environment prints; SystemExit when it fails."""
+
+
+def trains(environment: Caller) -> None:
     """The two lines of the README, on ranks that are processes."""
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     lines = "\n".join(f"    {line}" for line in blocks[0].splitlines())

@@ -36,7 +36,7 @@ OBJECTS = {
         (
             "hocket.torch.distribute.distribute",
             "hocket.tools.run.function.run",
-            "hocket.torch.distribute.join",
+            "hocket.torch.in_training.join",
             "hocket.torch.no_sync",
             "hocket.torch.reduce_gradients",
             "hocket.torch.clip_grad_norm_",

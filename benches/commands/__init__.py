@@ -1,37 +1,12 @@
-"""The commands of `python -m benches`, a module each."""
+"""The commands of `python -m benches`: each module that defines `command`."""
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
+
 import click
 
-from benches.commands import (
-    autopilot,
-    culprits,
-    ddp,
-    delays,
-    directions,
-    drawn,
-    elastic,
-    frameworks,
-    kernels,
-    late,
-    latency,
-    live,
-    models,
-    order_search,
-    orders,
-    owners,
-    policies,
-    predict,
-    routes,
-    sharded,
-    simulate,
-    start,
-    strategies,
-    summed,
-    trainers,
-    trees,
-)
 from hocket.cli.main import run
 
 
@@ -43,35 +18,10 @@ def benches() -> None:
     """
 
 
-for _each in (
-    autopilot,
-    culprits,
-    ddp,
-    delays,
-    directions,
-    drawn,
-    elastic,
-    frameworks,
-    kernels,
-    late,
-    latency,
-    live,
-    models,
-    order_search,
-    orders,
-    owners,
-    policies,
-    predict,
-    routes,
-    sharded,
-    simulate,
-    start,
-    strategies,
-    summed,
-    trainers,
-    trees,
-):
-    benches.add_command(_each.command)
+for _each in pkgutil.iter_modules(__path__, f"{__name__}."):
+    _module = importlib.import_module(_each.name)
+    if hasattr(_module, "command"):
+        benches.add_command(_module.command)
 
 
 def main() -> None:

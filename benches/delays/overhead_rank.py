@@ -23,8 +23,8 @@ from hocket.errors import Error
 from hocket.planning.compile import votes_program
 from hocket.planning.default import by_hosts, default_plan
 from hocket.settings import Settings
-from hocket.torch.distribute import distributed_of
 from hocket.torch.framework import Torch
+from hocket.torch.in_training import distributed_of
 from hocket.training.memory.gradients import gradients_of
 from hocket.training.process import joined
 from hocket.training.step.reducing import ReducingSession

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 import hocket.torch as hk
-from hocket.torch.distribute import distributed_of
+from hocket.torch.in_training import distributed_of
 from hocket.training.loop.speed import STEPS, WARM_UP_STEPS
 
 SPEEDS = (1.0, 1.0, 0.5, 0.25)

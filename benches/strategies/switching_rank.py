@@ -21,8 +21,8 @@ from hocket.planning.buckets import buckets, plan_of
 from hocket.policy.bucketing import bucketed
 from hocket.policy.epoch import Epoch
 from hocket.settings import Settings
-from hocket.torch.distribute import distributed_of
 from hocket.torch.framework import Torch
+from hocket.torch.in_training import distributed_of
 from hocket.training.autopilot.plans import Plans
 from hocket.training.memory.gradients import gradients_of
 from hocket.training.step.reducing import ReducingSession

@@ -13,7 +13,7 @@ from hocket.setting_values import count, flag, log_levels, one_of, patience, por
 from hocket.spellings import steps, trace_bytes
 
 
-def _variable(name: str, default: Any, parse: Callable[[str], Any], doc: str) -> Any:
+def _variable(name: str, doc: str, parse: Callable[[str], Any] = str, default: Any = None) -> Any:
     return field(default=default, metadata={"name": name, "parse": parse, "doc": doc})
 
 
@@ -37,309 +37,262 @@ class Settings:
     """Settings that a rank reads from its environment. `hocket doctor` prints this table."""
 
     rank: int | None = _variable(
-        "HOCKET_RANK", None, int, "Rank of this process; else the launcher's own variable."
+        "HOCKET_RANK", "Rank of this process; else the launcher's own variable.", int
     )
-    world: int | None = _variable(
-        "HOCKET_WORLD", None, int, "Number of ranks; else the launcher's own variable."
-    )
-    local_rank: int | None = _variable(
-        "HOCKET_LOCAL_RANK", None, int, "Position among the ranks of this host."
-    )
-    local_world: int | None = _variable(
-        "HOCKET_LOCAL_WORLD", None, int, "Number of ranks that this host starts."
-    )
+    world: int | None = _variable("HOCKET_WORLD", "Number of ranks; else the launcher's own variable.", int)
+    local_rank: int | None = _variable("HOCKET_LOCAL_RANK", "Position among the ranks of this host.", int)
+    local_world: int | None = _variable("HOCKET_LOCAL_WORLD", "Number of ranks that this host starts.", int)
     host: str | None = _variable(
-        "HOCKET_HOST", None, str, "Name of this host, in messages and in the cluster file; else its own name."
+        "HOCKET_HOST", "Name of this host, in messages and in the cluster file; else its own name."
     )
-    store: str | None = _variable("HOCKET_STORE", None, str, "ADDRESS:PORT of the rendezvous store.")
+    store: str | None = _variable("HOCKET_STORE", "ADDRESS:PORT of the rendezvous store.")
     store_served: bool = _variable(
-        "HOCKET_STORE_SERVED", False, flag, "1: the launcher serves the store; 0: rank 0."
+        "HOCKET_STORE_SERVED", "1: the launcher serves the store; 0: rank 0.", flag, False
     )
     coordinator: str | None = _variable(
         "HOCKET_COORDINATOR",
-        None,
-        str,
         "ADDRESS:PORT of an elastic job's coordinator, from which this process gets its place; set by `hocket run --elastic`, too.",
     )
     coordinator_timeout_s: float | None = _variable(
         "HOCKET_COORDINATOR_TIMEOUT_S",
-        None,
-        seconds,
         "Seconds that ranks of an elastic job with a journal train on when its launcher has died; else 300.",
+        seconds,
     )
     rejoin_timeout_s: float | None = _variable(
         "HOCKET_REJOIN_TIMEOUT_S",
-        None,
-        patience,
         "Seconds that an elastic job with too few ranks waits for others to join; else 0, with replacements 300.",
+        patience,
     )
     joins: bool = _variable(
         "HOCKET_JOINS",
-        False,
-        flag,
         "1: this process becomes a rank of an elastic job that trains already; set by `hocket join`.",
+        flag,
+        False,
     )
     member: int | None = _variable(
         "HOCKET_MEMBER",
-        None,
-        int,
         "Number that this process gets as it joins; set by a launcher that replaces a lost rank, else the next one.",
+        int,
     )
     notice_code: int | None = _variable(
         "HOCKET_NOTICE_CODE",
-        None,
-        whole,
         "Exit code of a rank that a SIGTERM has made leave an elastic job in order; else 0, and 143 if it came to a coordinator.",
+        whole,
     )
     secret: str | None = _variable(
         "HOCKET_SECRET",
-        None,
-        str,
         "The job's secret, hexadecimal; made by `hocket run`, else yours to give (docs/secrets.md).",
     )
     interface: str | None = _variable(
         "HOCKET_INTERFACE",
-        None,
-        str,
         "Interfaces, addresses or subnets of the wire, by commas; all: those whose networks all hosts share.",
     )
     streams: int | None = _variable(
         "HOCKET_STREAMS",
-        None,
-        count,
         "TCP connections per pair of ranks and interfaces, as rank 0 has it; else as measured, or as the path needs.",
+        count,
     )
     ports: str | None = _variable(
         "HOCKET_PORTS",
-        None,
-        ports,
         "FIRST-LAST: ports at which this host listens, for firewalls; else any. docs/it-hangs.md lists them.",
+        ports,
     )
-    plan: str | None = _variable("HOCKET_PLAN", None, str, "Plan file to run; else a default plan is made.")
+    plan: str | None = _variable("HOCKET_PLAN", "Plan file to run; else a default plan is made.")
     policy: str | None = _variable(
-        "HOCKET_POLICY", None, str, "Policy to run: a ready-made one's name, or FILE.py[:CLASS]."
+        "HOCKET_POLICY", "Policy to run: a ready-made one's name, or FILE.py[:CLASS]."
     )
     on_refusal: Literal["means", "end"] = _variable(
         "HOCKET_ON_REFUSAL",
-        "means",
-        one_of(OnRefusal),
         "What an elastic job does whose policy refuses the ranks that are left: `means` (gradients are plain means) or `end`.",
+        one_of(OnRefusal),
+        "means",
     )
     promise: str | None = _variable(
         "HOCKET_PROMISE",
-        None,
-        str,
         "How far results may be from DDP's: `exact`, `rounded` (f16 on slow links), `merged` (larger batches), `delayed` (late "
         "means, own gradients first), `local` (steps alone), `uncorrected` (late gradients) or `lossy` (few bits); else exact, or "
         "as the plan file says.",
     )
     on_same_batches: Literal["stop", "warn", "off"] = _variable(
         "HOCKET_ON_SAME_BATCHES",
-        "warn",
-        one_of(Found),
         "What a job does whose ranks train on the same batches: `warn`, `stop`, or `off`, where that is meant.",
+        one_of(Found),
+        "warn",
     )
     sentinel: bool = _variable(
         "HOCKET_SENTINEL",
-        True,
-        flag,
         "0: merged and late gradients begin at once, and nobody watches whether training goes on as without.",
+        flag,
+        True,
     )
     guard: Literal["full", "paper", "off"] = _variable(
         "HOCKET_GUARD",
-        "full",
-        one_of(Guard),
         "What merged and late gradients must pass before they are used: `full` (all checks), `paper` (DeFT's ratio) or `off`.",
+        one_of(Guard),
+        "full",
     )
     servers: int = _variable(
         "HOCKET_SERVERS",
-        0,
-        whole,
         "How many of the ranks, the last ones, are parameter servers; 0: all-reduce.",
+        whole,
+        0,
     )
     helpers: int = _variable(
         "HOCKET_HELPERS",
-        0,
-        whole,
         "How many of the ranks, the last ones, train nothing and only own what the plan gives them; 0: all train.",
+        whole,
+        0,
     )
     staleness: str = _variable(
         "HOCKET_STALENESS",
-        "0",
-        str,
         "Iterations that workers of parameter servers may be apart: 0 for synchronous, K, or `any`.",
+        str,
+        "0",
     )
     server_bucket_bytes: int = _variable(
         "HOCKET_SERVER_BUCKET_BYTES",
-        1 << 20,
-        whole,
         "Size up to which parameters travel together to and from servers; 0: each by itself.",
+        whole,
+        1 << 20,
     )
     builder: str | None = _variable(
         "HOCKET_BUILDER",
-        None,
-        str,
         "Builder whose plans a search tries, too, on rank 0: FILE.py[:CLASS], or a ready-made one's name, with settings.",
     )
     builder_timeout_s: float = _variable(
         "HOCKET_BUILDER_TIMEOUT_S",
-        60.0,
-        seconds,
         "Seconds that a builder of the user's may take to make one plan.",
+        seconds,
+        60.0,
     )
     timer_interval_s: float | None = _variable(
-        "HOCKET_TIMER_INTERVAL_S", None, seconds, "Seconds between calls of a policy's `on_timer`."
+        "HOCKET_TIMER_INTERVAL_S", "Seconds between calls of a policy's `on_timer`.", seconds
     )
     reorder: bool = _variable(
         "HOCKET_REORDER",
-        False,
-        flag,
         "1: a job changes the rank orders of a plan that it was given when its network makes others faster.",
+        flag,
+        False,
     )
     cluster: str | None = _variable(
         "HOCKET_CLUSTER",
-        None,
-        str,
         "Cluster file: the default plan is made for it, and connections are as many as it says paths need.",
     )
     autopilot: bool = _variable(
         "HOCKET_AUTOPILOT",
-        True,
-        flag,
         "0: a job does not look at its network as it starts, and keeps its plan while it trains, unless a search or HOCKET_REORDER "
         "asks for another.",
+        flag,
+        True,
     )
     search: str | None = _variable(
         "HOCKET_SEARCH",
-        None,
-        str,
         "How long a job tries plans while it trains, such as `20m`, `90s` or `1h`, to keep the fastest; else it does not.",
     )
     tuning: str | None = _variable(
-        "HOCKET_TUNING", None, str, "Tuning file that algorithms are chosen by; rank 0's counts."
+        "HOCKET_TUNING", "Tuning file that algorithms are chosen by; rank 0's counts."
     )
     cache: str | None = _variable(
         "HOCKET_CACHE",
-        None,
-        str,
         "Directory of compiled programs and of what jobs found out; else `hocket` in the user's caches.",
     )
     cache_bytes: int = _variable(
-        "HOCKET_CACHE_BYTES", 1 << 28, whole, "Size up to which these are kept there; 0: nothing is."
+        "HOCKET_CACHE_BYTES", "Size up to which these are kept there; 0: nothing is.", whole, 1 << 28
     )
-    profile_out: str | None = _variable(
-        "HOCKET_PROFILE_OUT", None, str, "Profile the script, write here, and stop."
-    )
+    profile_out: str | None = _variable("HOCKET_PROFILE_OUT", "Profile the script, write here, and stop.")
     steps_max: int | None = _variable(
         "HOCKET_STEPS_MAX",
-        None,
-        count,
         "End the script after so many steps of its optimizer; else it ends by itself.",
+        count,
     )
-    trace: str | None = _variable("HOCKET_TRACE", None, str, "Directory to write a trace to.")
+    trace: str | None = _variable("HOCKET_TRACE", "Directory to write a trace to.")
     trace_steps: str | None = _variable(
         "HOCKET_TRACE_STEPS",
-        None,
-        steps,
         "Steps A:B whose events are in the trace, without B and as in Python: `100:110`, `100:`, `:10`; else all.",
+        steps,
     )
     trace_bytes: int | None = _variable(
         "HOCKET_TRACE_BYTES",
-        None,
-        trace_bytes,
         "Size up to which each rank's file of events grows, such as `100M`; later events are counted. Else 4 GiB.",
+        trace_bytes,
     )
     emulated_links: str | None = _variable(
-        "HOCKET_EMULATED_LINKS",
-        None,
-        str,
-        "File of an emulated network whose rates the wire keeps by itself.",
+        "HOCKET_EMULATED_LINKS", "File of an emulated network whose rates the wire keeps by itself."
     )
     checksum: bool | None = _variable(
         "HOCKET_CHECKSUM",
-        None,
-        flag,
         "1: frames between hosts carry a CRC32C, and damage fails the job; 0: they carry none. Else they do on TCP connections of "
         "our own without TLS.",
+        flag,
     )
     on_drift: Literal["stop", "warn", "off"] = _variable(
         "HOCKET_ON_DRIFT",
-        "stop",
-        one_of(Found),
         "What a job does whose ranks hold other parameters, or step with other options, where these must be equal: `stop`, `warn`, "
         "or `off`, which does not look. Looking takes a thousandth of a step.",
+        one_of(Found),
+        "stop",
     )
     tls: bool = _variable(
         "HOCKET_TLS",
-        False,
-        flag,
         "1: connections between hosts are TLS 1.3, bound to a secret that only the job's ranks know.",
+        flag,
+        False,
     )
     wire: str = _variable(
         "HOCKET_WIRE",
-        "tcp",
-        str,
         "What carries gradients between hosts: tcp: connections of our own; fabric:efa, fabric:tcp, fabric:udp, fabric:shm: "
         "libfabric; fabric:auto: EFA where there is one.",
+        str,
+        "tcp",
     )
     live_interval_s: float = _variable(
         "HOCKET_LIVE_INTERVAL_S",
-        1.0,
-        patience,
         "Seconds between a rank's reports of how it gets on, which `hocket top` shows; 0: it reports nothing.",
+        patience,
+        1.0,
     )
     late_s: float = _variable(
         "HOCKET_LATE_S",
-        0.5,
-        patience,
         "Seconds, beside two steps, for which all others wait before the launcher or rank 0 warns of a rank with its Python stack; "
         "0: nobody warns (docs/monitoring.md).",
+        patience,
+        0.5,
     )
     dumps: str | None = _variable(
         "HOCKET_DUMPS",
-        None,
-        str,
         "Directory to which each rank writes what it had called when the job fails, as PyTorch's `fr_trace` reads it; else none is "
         "written (docs/it-hangs.md).",
     )
     metrics: str | None = _variable(
         "HOCKET_METRICS",
-        None,
-        str,
         "[ADDRESS:]PORT at which the launcher or rank 0 serves the job's metrics to Prometheus, on loopback unless told; else it "
         "does not (docs/monitoring.md).",
     )
     metrics_token: str | None = _variable(
         "HOCKET_METRICS_TOKEN",
-        None,
-        str,
         "Bearer token that a scrape of the metrics must carry: yours to give, and needed where other machines reach them.",
     )
     report_token: str | None = _variable(
         "HOCKET_REPORT_TOKEN",
-        None,
-        str,
         "Token that a reader of `hocket report --live` must give: yours to choose, and needed where other machines reach it.",
     )
     log: str | None = _variable(
         "HOCKET_LOG",
-        None,
-        log_levels,
         "Levels of log lines, for all or by part: `info`, `debug`, `warning,store=debug`; else warnings (docs/logs.md).",
+        log_levels,
     )
-    threads: int = _variable("HOCKET_THREADS", 1, count, "Native threads of each rank.")
+    threads: int = _variable("HOCKET_THREADS", "Native threads of each rank.", count, 1)
     timeout_s: float = _variable(
-        "HOCKET_TIMEOUT_S", 300.0, seconds, "Longest wait for other ranks in a step, seconds."
+        "HOCKET_TIMEOUT_S", "Longest wait for other ranks in a step, seconds.", seconds, 300.0
     )
     heartbeat_timeout_s: float | None = _variable(
         "HOCKET_HEARTBEAT_TIMEOUT_S",
-        None,
-        seconds,
         "Longest silence of a rank that is waited for, seconds; a live rank answers whatever its script does. Else 30; in elastic "
         "jobs 5, and a host that acknowledges nothing is given up after three of TCP's time-outs.",
+        seconds,
     )
     start_timeout_s: float = _variable(
-        "HOCKET_START_TIMEOUT_S", 60.0, seconds, "Longest wait for ranks to meet, seconds."
+        "HOCKET_START_TIMEOUT_S", "Longest wait for ranks to meet, seconds.", seconds, 60.0
     )
 
     def __post_init__(self) -> None:

@@ -13,6 +13,7 @@ from hocket.job import private
 from hocket.job.live.files import LiveJob, newest
 from hocket.tools.doctor import finding, limits, machine, network, settings
 from tests.support.commands import WITHOUT_EXTRAS, completed
+from tests.support.groups import grouped
 
 MAIN = "from hocket.cli.main import main\nmain()"
 
@@ -111,15 +112,20 @@ def test_files_that_a_container_does_not_allow_are_asked_of_it(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("memory", "processes"),
-    [("memory.max", "pids.max"), ("memory/memory.limit_in_bytes", "pids/pids.max")],
+    ("own", "groups"),
+    [
+        ("0::/", {"memory.max": 3 << 29, "pids.max": 60}),
+        ("0::/pod/step", {"pod/memory.max": 3 << 29, "pod/step/memory.max": "max", "pod/step/pids.max": 60}),
+        (
+            "4:memory:/of/host\n3:pids:/step",
+            {"memory/memory.limit_in_bytes": 3 << 29, "pids/pids.max": 70, "pids/step/pids.max": 60},
+        ),
+    ],
 )
-def test_limits_of_a_container_are_said(monkeypatch, tmp_path, memory, processes):
+def test_limits_of_a_container_are_said(monkeypatch, tmp_path, own, groups):
     """In a container, the memory and the processes of the whole machine would be called available."""
-    monkeypatch.setattr(finding, "GROUP", tmp_path)
-    for name, limit in ((memory, 3 << 29), (processes, 60)):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(f"{limit}\n")
+    monkeypatch.setattr(finding, "SYSTEM", tmp_path)
+    grouped(tmp_path, own, groups)
     said = {each.name: each.detail for section in (machine, limits) for each in section.findings()}
     assert said["memory"].endswith("limited to 1.5 GiB")
     assert said["processes and threads"].endswith("limited to 60 by the control group")

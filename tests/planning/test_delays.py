@@ -23,8 +23,8 @@ from hocket.planning.reason import seconds
 from hocket.planning.routes import reduces_means
 from hocket.planning.walk import Rule
 from hocket.settings import Guard
-from hocket.training.memory.buckets import check_runs
 from hocket.training.memory.gradients import Gradient as Trained
+from hocket.training.memory.runnable import check_runs
 
 EQUAL = (1_000_000,) * 8
 """Elements of layers."""

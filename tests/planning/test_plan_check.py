@@ -36,7 +36,7 @@ from hocket.artefacts.upgrade import current
 from hocket.errors import ArtefactError, UsageError
 from hocket.planning.buckets import plan_of
 from hocket.planning.compile import bucket_program
-from hocket.training.memory.buckets import check_runs
+from hocket.training.memory.runnable import check_runs
 
 MODEL = (Gradient("w", (10, 10), "f32"), Gradient("b", (10,), "f32"), Gradient("h", (4,), "f16"))
 

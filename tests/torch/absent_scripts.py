@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 import hocket.torch as hk
-from hocket.torch.distribute import distributed_of
+from hocket.torch.in_training import distributed_of
 from tests.torch.elastic_loop_scripts import loss_of
 from tests.torch.elastic_scripts import WAYS, Fate, die_inside, digest, made
 

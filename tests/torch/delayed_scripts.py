@@ -29,8 +29,8 @@ from hocket.planning.buckets import plan_of
 from hocket.planning.walk import rate_factor
 from hocket.policies.top_k import TopK
 from hocket.torch.framework import Torch
-from hocket.training.memory.buckets import check_runs
 from hocket.training.memory.gradients import gradients_of
+from hocket.training.memory.runnable import check_runs
 from tests.sessions.plans import schedule_of, turns_of
 
 ITERATIONS = 50

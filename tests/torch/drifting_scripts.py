@@ -17,7 +17,7 @@ from torch import nn
 import hocket.torch as hk
 from hocket.artefacts.local import every
 from hocket.artefacts.plan import Schedule
-from hocket.torch.distribute import distributed_of
+from hocket.torch.in_training import distributed_of
 from hocket.training.step.reducing import ReducingSession
 from tests.torch.delayed_scripts import here, plan_for
 from tests.torch.elastic_scripts import Fate, die_inside

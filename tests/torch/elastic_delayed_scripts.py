@@ -6,6 +6,7 @@ import copy
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -261,12 +262,7 @@ def trained(directory: Path, name: str, victims: list[str], *, saves_at: int | N
         records.append({"members": commit.standing.counted, "applied": applied[-1], "digest": held})
 
     def train() -> None:
-        optimizer.zero_grad()
-        loss = loss_of(model, rank, fate.step)
-        fate.at("forward")
-        loss.backward()
-        optimizer.step()
-        fate.at("optimizer")
+        fate.train(optimizer, partial(loss_of, model, rank, fate.step))
         note()
         fate.step += 1
 

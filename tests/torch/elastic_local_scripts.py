@@ -7,6 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -66,12 +67,7 @@ def trained(directory: Path, name: str, victims: list[str]) -> None:
 
     for step in range(STEPS):
         fate.step = step
-        optimizer.zero_grad()
-        loss = loss_of(model, step, rank)
-        fate.at("forward")
-        loss.backward()
-        optimizer.step()
-        fate.at("optimizer")
+        fate.train(optimizer, partial(loss_of, model, step, rank))
         note()
     own = flat(model.parameters()).detach().clone()
     fate.step = FLUSHED

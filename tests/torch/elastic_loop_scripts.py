@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 import hocket.torch as hk
-from hocket.torch.distribute import distributed_of
+from hocket.torch.in_training import distributed_of
 from tests.torch.elastic_scripts import RATE, WIDTH, Fate, die_inside, digest, keep, made
 
 SAMPLES, BATCH, EPOCHS = 66, 2, 2

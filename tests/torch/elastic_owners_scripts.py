@@ -14,7 +14,7 @@ import hocket.torch as hk
 from hocket.artefacts.gradient import Gradient
 from hocket.artefacts.plan import AllReduce, Owned, Owner, Plan
 from hocket.planning.buckets import buckets, plan_of
-from hocket.torch.distribute import distributed_of
+from hocket.torch.in_training import distributed_of
 from hocket.training.elastic.parts import Programs
 from tests.torch.elastic_scripts import BATCH, STEPS, WIDTH, Fate, die_inside, digest_of, keep, made
 

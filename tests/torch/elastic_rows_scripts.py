@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -109,12 +110,7 @@ def trained(directory: Path, kind: str, planned: str, victims: list[str]) -> Non
     records: list[dict[str, Any]] = []
     for step in range(STEPS):
         fate.step = step
-        optimizer.zero_grad()
-        loss = loss_of(model, rank, step)
-        fate.at("forward")
-        loss.backward()
-        optimizer.step()
-        fate.at("optimizer")
+        fate.train(optimizer, partial(loss_of, model, rank, step))
         sparse = [
             each is not None and each.is_sparse for each in (model.words.weight.grad, model.other.weight.grad)
         ]

@@ -11,7 +11,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ import torch
 
 import hocket.torch as hk
 from hocket.members.membership import Membership
-from hocket.torch.distribute import distributed_of
+from hocket.torch.in_training import distributed_of
 from hocket.torch.member_buffers import BuffersBeforeForward
 from hocket.training.elastic.commit import Members
 from hocket.training.elastic.standing import Barrier, Standing
@@ -127,6 +128,13 @@ def keep(directory: Path, learned: object, records: object) -> None:
         (directory / f"{rank}.json").write_text(json.dumps(records))
 
 
+def alike(directory: Path, survivors: Sequence[int]) -> Any:
+    """The records of survivors, who have kept the same."""
+    first, *others = (json.loads((directory / f"{rank}.json").read_text()) for rank in survivors)
+    assert all(own == first for own in others)
+    return first
+
+
 def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -198,6 +206,15 @@ class Fate:
         if later[1:] == [edge]:
             threading.Timer(float(later[0]) * 1e-3, die).start()
 
+    def train(self, optimizer: Any, loss: Callable[[], torch.Tensor]) -> None:
+        """One step, in which it may happen."""
+        optimizer.zero_grad()
+        made = loss()
+        self.at("forward")
+        made.backward()
+        optimizer.step()
+        self.at("optimizer")
+
 
 def trained(directory: Path, victims: list[str]) -> None:
     """One rank. `victims`: as of `Fate`, or `NORMS`, or `BEFORE`."""
@@ -213,12 +230,7 @@ def trained(directory: Path, victims: list[str]) -> None:
     records = []
     for step in range(STEPS):
         fate.step = step
-        optimizer.zero_grad()
-        loss = loss_of(model, rank, step)
-        fate.at("forward")
-        loss.backward()
-        optimizer.step()
-        fate.at("optimizer")
+        fate.train(optimizer, partial(loss_of, model, rank, step))
         counted = distributed_of(model).session.commit.standing.counted
         parameters = digest_of(each.detach() for each in model.parameters())
         same = [began[-1], parameters] if before else [digest(model)]

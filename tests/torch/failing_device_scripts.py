@@ -17,7 +17,8 @@ from hocket.errors import Error
 from hocket.torch.backend import staging
 from hocket.torch.devices import Streams
 from tests.torch import hostile
-from tests.torch.device_scripts import RANK, WORLD, Network, device, group
+from tests.torch.device_scripts import RANK, WORLD, device, group
+from tests.torch.device_training_scripts import Network
 
 CALLS = ("share", "made", "down", "up", "received")
 ERROR = "the device has failed"

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 
 import hocket.torch as hk
-from hocket.torch.distribute import distributed_of
+from hocket.torch.in_training import distributed_of
 from tests.torch.delayed_scripts import here, network
 from tests.torch.local_scripts import Case, Reference, begun, digest
 from tests.torch.own_first_reference import flat

@@ -35,7 +35,7 @@ from hocket.policy.context import Context
 from hocket.policy.control import Control
 from hocket.policy.handles import Buffer
 from hocket.policy.policy import Policy, Value
-from hocket.torch.distribute import distributed_of
+from hocket.torch.in_training import distributed_of
 from hocket.training.assemble import furnish, newcomers
 from hocket.training.checkpoint import states
 from hocket.training.step.reducing import ReducingSession

@@ -21,7 +21,7 @@ from hocket.policies import Int8, TopK
 from hocket.policy.context import Context
 from hocket.policy.handles import Buffer
 from hocket.policy.policy import Policy
-from hocket.torch.distribute import distributed_of
+from hocket.torch.in_training import distributed_of
 from hocket.training.memory import device
 from tests.torch import hostile
 from tests.torch.delayed_scripts import here, loss_of, network, plan_for

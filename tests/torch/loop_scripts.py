@@ -13,7 +13,7 @@ from torch import nn
 import hocket.torch as hk
 from hocket import Policy
 from hocket.errors import UsageError
-from hocket.torch.distribute import distributed_of
+from hocket.torch.in_training import distributed_of
 from tests.torch.delayed_scripts import here
 
 SAMPLES = 23

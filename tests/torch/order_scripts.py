@@ -8,7 +8,7 @@ from torch import nn
 import hocket.torch as hk
 from benches.ddp.networks import Backwards
 from hocket import Policy
-from hocket.torch.distribute import distributed_of
+from hocket.torch.in_training import distributed_of
 
 RANK = int(os.environ.get("HOCKET_RANK", "0"))
 

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import hocket.torch as hk
-from hocket.torch.distribute import distributed_of
+from hocket.torch.in_training import distributed_of
 from hocket.training.step.reducing import ReducingSession
 from tests.sessions.plans import schedule_of
 from tests.torch.delayed_scripts import here, plan_for

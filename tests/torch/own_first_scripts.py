@@ -17,7 +17,7 @@ from hocket._native import schedule_faults
 from hocket.artefacts.local import localized
 from hocket.artefacts.plan import Plan, Schedule
 from hocket.errors import ArtefactError, UsageError
-from hocket.torch.distribute import distributed_of
+from hocket.torch.in_training import distributed_of
 from hocket.training.memory import buckets as bucket_memory
 from hocket.training.memory import device
 from hocket.training.memory.arenas import arranged

@@ -18,7 +18,7 @@ import torch
 
 import hocket.torch as hk
 from hocket.errors import UsageError
-from hocket.torch.distribute import distributed_of
+from hocket.torch.in_training import distributed_of
 from tests.torch.delayed_scripts import here
 from tests.torch.elastic_scripts import Fate, die_inside
 from tests.torch.local_scripts import Case, Reference, begun, digest

@@ -12,7 +12,7 @@ import hocket.torch as hk
 from hocket.artefacts.plan import Schedule
 from hocket.errors import ReplicaError
 from hocket.planning.walk import rate_factor
-from hocket.torch.distribute import distributed_of
+from hocket.torch.in_training import distributed_of
 from tests.sessions.plans import schedule_of
 from tests.torch import own_first_reference, own_first_scripts
 from tests.torch.delayed_scripts import (

@@ -22,7 +22,7 @@ from hocket.artefacts.plan import Owned, Owner, Plan
 from hocket.errors import UsageError
 from hocket.planning.buckets import buckets, plan_of
 from hocket.policies.top_k import TopK
-from hocket.torch.distribute import distributed_of
+from hocket.torch.in_training import distributed_of
 from hocket.training.loop.speed import Speed
 from hocket.training.step.reducing import ReducingSession
 from tests.torch.delayed_scripts import here

@@ -58,24 +58,23 @@ def test_a_job_finds_a_plan_keeps_it_through_a_loss_and_finds_one_for_those_that
     would stay in force, or begin on some ranks alone."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     settings = Settings(timeout_s=60, start_timeout_s=30, heartbeat_timeout_s=10, cache_bytes=0)
-    with emulated(RACKS) as bed:
-        training = Spread(tmp_path, bed, HOSTS, members_max=4, settings=settings, flaw="wide")
-        try:
-            training.until(lambda: "two-level" in plan(training))
-            adopted = plan(training)
-            os.kill(training.process("founder-3"), signal.SIGKILL)
-            training.trains_on(3, further=1)
-            followed = plan(training)
-            training.trains_on(3, further=10)
-            training.come("h3", "wide")
-            training.trains_on(4, further=1)
-            begun = plan(training)
-            training.until(lambda: "two-level" in plan(training))
-            training.trains_on(4)
-            assert training.end() == 0, training.said()
-            assert training.check(WIDE) == [4, 3, 4]
-        finally:
-            training.kill()
+    with (
+        emulated(RACKS) as bed,
+        Spread(tmp_path, bed, HOSTS, members_max=4, settings=settings, flaw="wide") as training,
+    ):
+        training.until(lambda: "two-level" in plan(training))
+        adopted = plan(training)
+        os.kill(training.process("founder-3"), signal.SIGKILL)
+        training.trains_on(3, further=1)
+        followed = plan(training)
+        training.trains_on(3, further=10)
+        training.come("h3", "wide")
+        training.trains_on(4, further=1)
+        begun = plan(training)
+        training.until(lambda: "two-level" in plan(training))
+        training.trains_on(4)
+        assert training.end() == 0, training.said()
+        assert training.check(WIDE) == [4, 3, 4]
     assert (followed, begun) == (adopted, "default ring"), training.said()
 
 
@@ -93,21 +92,20 @@ def test_a_search_goes_on_for_the_time_that_is_left_when_ranks_are_lost_and_come
     def begun(training: Spread) -> int:
         return training.output.count("a search begins")
 
-    with emulated(RACKS) as bed:
-        training = Spread(tmp_path, bed, HOSTS, members_max=4, settings=settings, flaw="wide")
-        try:
-            training.until(lambda: ", predicted" in training.output.partition("a search begins")[2])
-            os.kill(training.process("founder-3"), signal.SIGKILL)
-            training.trains_on(3, further=1)
-            training.until(lambda: begun(training) == 2)
-            training.come("h3", "wide")
-            training.trains_on(4, further=1)
-            training.until(lambda: begun(training) == 3 and ": searched: " in training.output)
-            training.trains_on(4)
-            assert training.end() == 0, training.said()
-            assert training.check(WIDE) == [4, 3, 4]
-        finally:
-            training.kill()
+    with (
+        emulated(RACKS) as bed,
+        Spread(tmp_path, bed, HOSTS, members_max=4, settings=settings, flaw="wide") as training,
+    ):
+        training.until(lambda: ", predicted" in training.output.partition("a search begins")[2])
+        os.kill(training.process("founder-3"), signal.SIGKILL)
+        training.trains_on(3, further=1)
+        training.until(lambda: begun(training) == 2)
+        training.come("h3", "wide")
+        training.trains_on(4, further=1)
+        training.until(lambda: begun(training) == 3 and ": searched: " in training.output)
+        training.trains_on(4)
+        assert training.end() == 0, training.said()
+        assert training.check(WIDE) == [4, 3, 4]
     ended = re.search(r"its (\d+) seconds are over|no other plan is expected", training.output)
     assert ended is not None, training.said()
     assert ended[1] is None or int(ended[1]) < SEARCH_S, training.said()
@@ -137,18 +135,17 @@ def test_orders_of_a_plan_that_was_given_follow_the_network_through_a_loss_and_a
         training.until(lambda: training.output.count(": alternates, predicted") == number)
         training.until(lambda: "plan" in last(training)["agreed"])
 
-    with emulated(RACKS) as bed:
-        training = Spread(tmp_path, bed, HOSTS, members_max=4, settings=settings, flaw="wide")
-        try:
-            changed(training, 1)
-            os.kill(training.process("founder-3"), signal.SIGKILL)
-            training.trains_on(3, further=10)
-            training.come("h3", "wide")
-            training.trains_on(4, further=1)
-            changed(training, 2)
-            training.trains_on(4)
-            assert training.end() == 0, training.said()
-            assert training.check(WIDE) == [4, 3, 4]
-        finally:
-            training.kill()
+    with (
+        emulated(RACKS) as bed,
+        Spread(tmp_path, bed, HOSTS, members_max=4, settings=settings, flaw="wide") as training,
+    ):
+        changed(training, 1)
+        os.kill(training.process("founder-3"), signal.SIGKILL)
+        training.trains_on(3, further=10)
+        training.come("h3", "wide")
+        training.trains_on(4, further=1)
+        changed(training, 2)
+        training.trains_on(4)
+        assert training.end() == 0, training.said()
+        assert training.check(WIDE) == [4, 3, 4]
     assert {each["plan"] for own in training.steps().values() for each in own} == {"alternates"}

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ from tests.support import warm
 
 pytest.importorskip("torch")
 
-from tests.torch.trainings import PATIENCE_S, SCRIPT, Launched, Local, Training  # needs torch
+from tests.torch.trainings import PATIENCE_S, SCRIPT, Launched, Local, Training, killed  # needs torch
 
 pytestmark = pytest.mark.members
 
@@ -120,17 +121,8 @@ class Coordinated(Launched):
 
 @pytest.fixture
 def coordinated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Coordinated]]:
-    """Makes one, where nobody else's jobs are found."""
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    made: list[Coordinated] = []
-
-    def make(*words: str, **kwargs: str) -> Coordinated:
-        made.append(Coordinated(tmp_path, *words, **kwargs))
-        return made[-1]
-
-    yield make
-    for each in made:
-        each.kill()
+    """Makes one."""
+    yield from killed(tmp_path, monkeypatch, partial(Coordinated, tmp_path))
 
 
 def test_two_of_the_ranks_are_killed_and_two_others_come(
@@ -199,8 +191,7 @@ def test_one_variable_leads_to_a_job_of_hocket_run_too(
 ) -> None:
     """Broken: a pod could not help a job that somebody has started by hand."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    training = Local(tmp_path, "ab", ("is slow",) * 2, members_min=1, members_max=3)
-    try:
+    with Local(tmp_path, "ab", ("is slow",) * 2, members_min=1, members_max=3) as training:
         where = {"HOCKET_COORDINATOR": training.job.coordinator, "HOCKET_SECRET": training.job.secret}
         with (tmp_path / "newcomer-0.log").open("wb") as log:
             command = warm.command(SCRIPT, str(tmp_path), "newcomer-0", "is slow")
@@ -210,8 +201,6 @@ def test_one_variable_leads_to_a_job_of_hocket_run_too(
         training.trains_on(3)
         assert training.end().code == 0, training.said()
         assert training.check() == [2, 3]
-    finally:
-        training.kill()
 
 
 def test_a_rank_that_a_notice_makes_leave_has_the_exit_code_of_a_signal(

@@ -152,23 +152,21 @@ def test_jobs_go_on_whatever_happens_to_their_hosts(
     settings = Settings(
         timeout_s=60, start_timeout_s=60, heartbeat_timeout_s=choice.choice([None, SILENCE_S])
     )
-    training = Spread(tmp_path, bed, founders, members_max=MEMBERS_MAX, settings=settings)
-    course = Course(training, bed, founders, settings)
-    try:
-        for _ in range(EVENTS):
-            course.happens(choice)
-            if choice.random() < 0.7:  # a coin that prefers one side
-                course.goes_on()
-            else:
-                time.sleep(choice.uniform(0, 0.3))
-        course.goes_on()
-        assert training.end() == 0, training.said()
-        training.check()
-    except BaseException as error:
-        error.add_note("\n".join([*course.said, training.said()]))
-        raise
-    finally:
-        training.kill()
+    with Spread(tmp_path, bed, founders, members_max=MEMBERS_MAX, settings=settings) as training:
+        course = Course(training, bed, founders, settings)
+        try:
+            for _ in range(EVENTS):
+                course.happens(choice)
+                if choice.random() < 0.7:  # a coin that prefers one side
+                    course.goes_on()
+                else:
+                    time.sleep(choice.uniform(0, 0.3))
+            course.goes_on()
+            assert training.end() == 0, training.said()
+            training.check()
+        except BaseException as error:
+            error.add_note("\n".join([*course.said, training.said()]))
+            raise
 
 
 def test_a_host_that_is_cut_off_is_told_from_a_rank_that_is_stopped(
@@ -177,17 +175,14 @@ def test_a_host_that_is_cut_off_is_told_from_a_rank_that_is_stopped(
     """Broken: a cut cable would cost as much patience as a process that swaps, or that one be left behind like a lost host."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     settings = Settings(timeout_s=60, start_timeout_s=60)
-    training = Spread(tmp_path, bed, HOSTS, members_max=len(HOSTS), settings=settings)
-    course = Course(training, bed, HOSTS, settings)
-    try:
+    with Spread(tmp_path, bed, HOSTS, members_max=len(HOSTS), settings=settings) as training:
+        course = Course(training, bed, HOSTS, settings)
         course.goes_on()
         course.is_stopped("founder-2", settings.silence_max_s(elastic=True) / 2)
         course.goes_on()
         course.is_cut("d", None)
         assert training.end() == 0, training.said()
         training.check()
-    finally:
-        training.kill()
 
 
 def test_the_launcher_ends_with_the_last_rank_though_its_host_is_cut_off(

@@ -13,7 +13,8 @@ from hocket.settings import Settings
 from tests.support import ranks
 from tests.support.drawn import cases
 from tests.torch import hostile
-from tests.torch.device_scripts import PLANTED, WAYS
+from tests.torch.device_scripts import PLANTED
+from tests.torch.device_training_scripts import WAYS
 
 pytestmark = pytest.mark.devices
 
@@ -29,10 +30,15 @@ def _built() -> None:
 
 
 def each_rank(
-    function: str, world: int, tmp_path: Path, *arguments: str, out: BytesIO | None = None
+    function: str,
+    world: int,
+    tmp_path: Path,
+    *arguments: str,
+    of: str = "device_scripts",
+    out: BytesIO | None = None,
 ) -> list[Any]:
     ended = ranks.run(
-        f"tests.torch.device_scripts:{function}",
+        f"tests.torch.{of}:{function}",
         world,
         tmp_path,
         str(tmp_path / "store"),
@@ -102,10 +108,10 @@ def test_refusals(tmp_path: Path) -> None:
 
 def test_models_on_the_cpu_do_without(tmp_path: Path) -> None:
     """Broken: who has no device would pay for those of others. Two calls are less than a ten-thousandth of a step's CPU time."""
-    assert max(each_rank("cpu", 2, tmp_path)) <= 2
+    assert max(each_rank("cpu", 2, tmp_path, of="device_training_scripts")) <= 2
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_models_end_with_the_bits_of_the_cpu(way: str, tmp_path: Path) -> None:
     """Broken: DDP, FSDP2 and the hooks would train another model on a device."""
-    assert each_rank("trained", 4, tmp_path, way) == [[]] * 4
+    assert each_rank("trained", 4, tmp_path, way, of="device_training_scripts") == [[]] * 4

@@ -16,7 +16,7 @@ from tests.support import drawn  # noqa: E402
 from tests.torch import elastic_local_join_scripts as join_scripts  # noqa: E402  # needs torch
 from tests.torch import elastic_local_scripts as scripts  # noqa: E402
 from tests.torch import trainings  # noqa: E402
-from tests.torch.elastic_scripts import EDGES  # noqa: E402
+from tests.torch.elastic_scripts import EDGES, alike  # noqa: E402
 from tests.torch.test_elastic import run  # noqa: E402
 
 pytestmark = pytest.mark.members
@@ -32,16 +32,14 @@ CASES = drawn.cases(FEW)
 
 def check(directory: Path, name: str, survivors: list[int], world: int = WORLD) -> list[list[int]]:
     """Return the members of each exchange. All survivors have one anchor, and what one process makes of the same exchanges."""
-    found = [json.loads((directory / f"{rank}.json").read_text()) for rank in survivors]
-    assert all(own == found[0] for own in found)
-    reference = scripts.replayed(found[0], name, world)
+    exchanges = alike(directory, survivors)
+    reference = scripts.replayed(exchanges, name, world)
     expected = [scripts.flat(reference.models[rank].parameters()) for rank in survivors]
     reference.flush()
     for rank, own in zip(survivors, expected, strict=True):
-        before, after = torch.load(directory / f"{rank}.pt")
-        torch.testing.assert_close(before, own.detach(), rtol=1e-9, atol=1e-9)
-        torch.testing.assert_close(after, reference.anchor.detach(), rtol=1e-9, atol=1e-9)
-    return [each["members"] for each in found[0]]
+        both = [own.detach(), reference.anchor.detach()]
+        torch.testing.assert_close(torch.load(directory / f"{rank}.pt"), both, rtol=1e-9, atol=1e-9)
+    return [each["members"] for each in exchanges]
 
 
 def cases() -> list[tuple[str, str, str]]:
@@ -106,8 +104,7 @@ def test_ranks_join_and_leave(name: str, tmp_path: Path, monkeypatch: pytest.Mon
     with it what it has made since the last exchange."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setattr(trainings, "SCRIPT", Path(join_scripts.__file__))
-    training = trainings.Local(tmp_path, "ab", (name, name), members_min=1, members_max=4)
-    try:
+    with trainings.Local(tmp_path, "ab", (name, name), members_min=1, members_max=4) as training:
         newcomer = training.come("c", name)
         training.trains_on(3, further=9)
         training.leaves("founder-0")
@@ -115,8 +112,6 @@ def test_ranks_join_and_leave(name: str, tmp_path: Path, monkeypatch: pytest.Mon
         outcome = training.end()
         assert (outcome.code, newcomer.returncode) == (0, 0), training.said()
         assert "has the state of the job" in (tmp_path / "newcomer-0.log").read_text()
-    finally:
-        training.kill()
     steps: dict[int, list[int]] = defaultdict(list)
     for own in training.notes("step").values():
         for each in own:
@@ -142,5 +137,4 @@ def test_ranks_join_and_leave(name: str, tmp_path: Path, monkeypatch: pytest.Mon
         assert all(state["state"] for state in came.values())
         trained = [sorted(steps[step]) for step in range(len(steps))]
         expected = join_scripts.replayed(trained, members, came, name)
-        for own_value, wanted in zip(found[0], expected, strict=True):
-            torch.testing.assert_close(own_value, wanted, rtol=1e-9, atol=1e-9)
+        torch.testing.assert_close(found[0], expected, rtol=1e-9, atol=1e-9)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import signal
 from pathlib import Path
@@ -15,7 +14,7 @@ torch = pytest.importorskip("torch")
 
 from tests.torch import elastic_owners_scripts as scripts  # noqa: E402  # needs torch
 from tests.torch import trainings  # noqa: E402
-from tests.torch.elastic_scripts import EDGES, LOST_IN  # noqa: E402
+from tests.torch.elastic_scripts import EDGES, LOST_IN, alike  # noqa: E402
 from tests.torch.test_elastic import run  # noqa: E402
 
 pytestmark = pytest.mark.members
@@ -29,14 +28,10 @@ EVERY_EDGE = (*EDGES, "means", "reduced", "values", "sent")
 def check(directory: Path, survivors: list[int], kind: str, *options: str) -> list[list[int]]:
     """All survivors have the bits of all others after each step, and what one process makes of the members that each step names,
     with the optimizer's state. Return these members."""
-    records = [json.loads((directory / f"{rank}.json").read_text()) for rank in survivors]
-    assert all(own == records[0] for own in records)
-    members = [each["members"] for each in records[0]]
-    values, state = scripts.replayed(members, kind, list(options))
+    members = [each["members"] for each in alike(directory, survivors)]
+    expected = scripts.replayed(members, kind, list(options))
     for rank in survivors:
-        for own, wanted in zip(torch.load(directory / f"{rank}.pt"), (values, state), strict=True):
-            for one, other in zip(own, wanted, strict=True):
-                torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
+        torch.testing.assert_close(torch.load(directory / f"{rank}.pt"), expected, rtol=1e-9, atol=1e-9)
     return members
 
 
@@ -174,8 +169,7 @@ def test_a_step_after_another_forward_is_refused(tmp_path: Path) -> None:
 def test_ranks_join_leave_and_are_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Broken: newcomers would own parts without the optimizer's state of them, or the others keep what nobody steps any more."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    training = trainings.Local(tmp_path, "ab", ("owners", "owners"), members_min=1, members_max=4)
-    try:
+    with trainings.Local(tmp_path, "ab", ("owners", "owners"), members_min=1, members_max=4) as training:
         newcomers = [training.come("c", "owners"), training.come("a", "owners")]
         training.trains_on(4)
         os.kill(training.process("founder-1"), signal.SIGKILL)
@@ -188,8 +182,6 @@ def test_ranks_join_leave_and_are_lost(tmp_path: Path, monkeypatch: pytest.Monke
         assert [each.returncode for each in newcomers] == [0, 0, 0], training.said()
         log = (tmp_path / "newcomer-0.log").read_text()
         assert "each rank has the optimizer's state of its parts alone" in log
-    finally:
-        training.kill()
     worlds = training.check()
     assert worlds[0] == 2
     assert worlds[-3:] == [3, 2, 3]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ torch = pytest.importorskip("torch")
 
 from tests.torch import elastic_rows_scripts as scripts  # noqa: E402  # needs torch
 from tests.torch import trainings  # noqa: E402
-from tests.torch.elastic_scripts import EDGES  # noqa: E402
+from tests.torch.elastic_scripts import EDGES, alike  # noqa: E402
 from tests.torch.test_elastic import CASES, FEW, first_without, run  # noqa: E402
 
 pytestmark = pytest.mark.members
@@ -28,13 +27,10 @@ EVERY = [*SEEN, *itertools.product(scripts.KINDS, ("given",), EDGES)]
 
 def records(directory: Path, survivors: list[int]) -> list[dict[str, Any]]:
     """Steps, which all survivors have noted alike; their parameters are what one process makes of them."""
-    found = [json.loads((directory / f"{rank}.json").read_text()) for rank in survivors]
-    assert all(own == found[0] for own in found)
-    steps: list[dict[str, Any]] = found[0]
+    steps: list[dict[str, Any]] = alike(directory, survivors)
     expected = scripts.replayed([each["members"] for each in steps])
     for rank in survivors:
-        for own, wanted in zip(torch.load(directory / f"{rank}.pt"), expected, strict=True):
-            torch.testing.assert_close(own, wanted, rtol=1e-9, atol=1e-9)
+        torch.testing.assert_close(torch.load(directory / f"{rank}.pt"), expected, rtol=1e-9, atol=1e-9)
     return steps
 
 
@@ -67,8 +63,7 @@ def test_ranks_join_and_leave(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     """Broken: a newcomer would wait for gradients that do not come in the form in which it steps them, or have no blocks."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setattr(trainings, "SCRIPT", SCRIPT)
-    training = trainings.Local(tmp_path, "ab", ("sparse",) * 2, members_min=1, members_max=4)
-    try:
+    with trainings.Local(tmp_path, "ab", ("sparse",) * 2, members_min=1, members_max=4) as training:
         newcomer = training.come("c", "sparse")
         training.trains_on(3)
         training.leaves("founder-0")
@@ -76,8 +71,6 @@ def test_ranks_join_and_leave(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         outcome = training.end()
         assert (outcome.code, newcomer.returncode) == (0, 0), training.said()
         assert "is sparse" in training.said()
-    finally:
-        training.kill()
     by_step: dict[int, list[dict[str, Any]]] = defaultdict(list)
     for own in training.notes("step").values():
         for each in own:
@@ -90,5 +83,4 @@ def test_ranks_join_and_leave(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     found = list(tmp_path.glob("*.pt"))
     assert len(found) == 2
     for file in found:
-        for own_value, wanted in zip(torch.load(file), expected, strict=True):
-            torch.testing.assert_close(own_value, wanted, rtol=1e-9, atol=1e-9)
+        torch.testing.assert_close(torch.load(file), expected, rtol=1e-9, atol=1e-9)

@@ -15,7 +15,7 @@ from hocket.artefacts.profile import Profile
 from hocket.errors import ArtefactError, UsageError
 from hocket.planning.buckets import plan_of
 from hocket.settings import Settings
-from hocket.training.memory.buckets import check_runs
+from hocket.training.memory.runnable import check_runs
 from tests.support import ranks
 from tests.torch.gathered_scripts import STEPS, batches
 

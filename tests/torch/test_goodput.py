@@ -40,8 +40,7 @@ def test_goodput_counts_what_stands(
     settings = Settings(timeout_s=60, start_timeout_s=30, heartbeat_timeout_s=10, trace=str(trace))
     # Steps of which all take as long: their pace is that of a few.
     founders = ("is slow",) * 3
-    training = Local(tmp_path, "abc", founders, members_min=1, members_max=4, settings=settings)
-    try:
+    with Local(tmp_path, "abc", founders, members_min=1, members_max=4, settings=settings) as training:
         training.trains_on(3, further=FURTHER)
         os.kill(training.process("founder-0"), signal.SIGKILL)
         training.trains_on(2, further=FURTHER)
@@ -50,8 +49,6 @@ def test_goodput_counts_what_stands(
         training.leaves("founder-1")
         training.trains_on(2, further=FURTHER)
         outcome = training.end()
-    finally:
-        training.kill()
     assert outcome.code == 0, training.said()
     training.check()
     changes, found = read(trace).members_changes(), read(trace).goodput()

@@ -14,8 +14,8 @@ from hocket.errors import UsageError
 from hocket.settings import Settings
 from hocket.start.processes import ProcessSpec
 from hocket.start.run import launch
-from hocket.training.memory.buckets import check_runs
 from hocket.training.memory.helpers import helps, number, shared
+from hocket.training.memory.runnable import check_runs
 from tests.support import ranks, warm
 from tests.torch.helper_scripts import HELPERS, WORKERS, again_alone, alone, network, plan
 

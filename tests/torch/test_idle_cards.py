@@ -49,5 +49,4 @@ def test_ranks_that_do_not_train_keep_to_the_cards_of_a_bucket(emulated, tmp_pat
         sent = json.loads((tmp_path / f"{rank}.json").read_text())
         assert sent["eth0"] < 0.1 * sent["eth1"], (rank, sent)
     for rank in range(WORKERS):
-        for own, expected in zip(torch.load(tmp_path / f"{rank}.pt"), alone(), strict=True):
-            torch.testing.assert_close(own, expected, rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(torch.load(tmp_path / f"{rank}.pt"), alone(), rtol=1e-5, atol=1e-6)

@@ -22,7 +22,7 @@ from tests.support import drawn, warm
 
 pytest.importorskip("torch")
 
-from tests.torch.trainings import PATIENCE_S, SCRIPT, Local  # needs torch
+from tests.torch.trainings import PATIENCE_S, SCRIPT, Local, killed  # needs torch
 
 pytestmark = pytest.mark.members
 
@@ -46,9 +46,7 @@ FLAWS = (
 
 @pytest.fixture
 def trainings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Local]]:
-    """Makes them, where nobody else's jobs are found."""
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    made: list[Local] = []
+    """Makes them."""
 
     def make(
         hosts: str,
@@ -57,21 +55,11 @@ def trainings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Calla
         members_max: int = 4,
         settings: Settings | None = None,
     ) -> Local:
-        made.append(
-            Local(
-                tmp_path,
-                hosts,
-                founders,
-                members_min=members_min,
-                members_max=members_max,
-                settings=settings,
-            )
+        return Local(
+            tmp_path, hosts, founders, members_min=members_min, members_max=members_max, settings=settings
         )
-        return made[-1]
 
-    yield make
-    for each in made:
-        each.kill()
+    yield from killed(tmp_path, monkeypatch, make)
 
 
 def test_ranks_join_one_after_the_other_and_the_founders_leave(

@@ -14,7 +14,7 @@ from hocket.start import replacements
 
 pytest.importorskip("torch")
 
-from tests.torch.trainings import PATIENCE_S, Local  # needs torch
+from tests.torch.trainings import PATIENCE_S, Local, killed  # needs torch
 
 pytestmark = pytest.mark.members
 
@@ -23,23 +23,16 @@ LEAST = 2
 
 @pytest.fixture
 def trainings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Local]]:
-    """Makes them, with as few ranks as they may have, where nobody else's jobs are found."""
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    """Makes them, with as few ranks as they may have."""
     monkeypatch.setattr(replacements, "WAIT_S", 0.1)
-    made: list[Local] = []
 
     def make(*, rejoin_timeout_s: float | None, respawn: int = 0) -> Local:
         settings = Settings(
             timeout_s=60, start_timeout_s=30, heartbeat_timeout_s=5, rejoin_timeout_s=rejoin_timeout_s
         )
-        made.append(
-            Local(tmp_path, "ab", (), members_min=LEAST, members_max=3, respawn=respawn, settings=settings)
-        )
-        return made[-1]
+        return Local(tmp_path, "ab", (), members_min=LEAST, members_max=3, respawn=respawn, settings=settings)
 
-    yield make
-    for each in made:
-        each.kill()
+    yield from killed(tmp_path, monkeypatch, make)
 
 
 def test_a_job_of_too_few_waits_for_those_that_its_launcher_starts(

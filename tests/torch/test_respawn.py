@@ -13,27 +13,22 @@ from hocket.start import replacements
 
 pytest.importorskip("torch")
 
-from tests.torch.trainings import Local  # needs torch
+from tests.torch.trainings import Local, killed  # needs torch
 
 pytestmark = pytest.mark.members
 
 
 @pytest.fixture
 def trainings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Local]]:
-    """Makes them, where nobody else's jobs are found. Replacements are not long in coming."""
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    """Makes them. Replacements are not long in coming."""
     monkeypatch.setattr(replacements, "WAIT_S", 0.1)
-    made: list[Local] = []
 
     def make(hosts: str, *founders: str, respawn: int, members_min: int = 1) -> Local:
-        made.append(
-            Local(tmp_path, hosts, founders, members_min=members_min, members_max=len(hosts), respawn=respawn)
+        return Local(
+            tmp_path, hosts, founders, members_min=members_min, members_max=len(hosts), respawn=respawn
         )
-        return made[-1]
 
-    yield make
-    for each in made:
-        each.kill()
+    yield from killed(tmp_path, monkeypatch, make)
 
 
 def test_a_lost_rank_is_replaced_and_so_is_its_replacement(

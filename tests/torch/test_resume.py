@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,7 @@ from tests.support import drawn, warm
 
 pytest.importorskip("torch")
 
-from tests.torch.trainings import PATIENCE_S, SCRIPT, Launched  # needs torch
+from tests.torch.trainings import PATIENCE_S, SCRIPT, Launched, killed  # needs torch
 
 FOUNDERS = 3
 CASES = drawn.cases(2)
@@ -106,17 +107,8 @@ class Abandoned(Launched):
 
 @pytest.fixture
 def abandoned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Abandoned]]:
-    """Makes one, where nobody else's jobs are found."""
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    made: list[Abandoned] = []
-
-    def make(**kwargs: float) -> Abandoned:
-        made.append(Abandoned(tmp_path, **kwargs))
-        return made[-1]
-
-    yield make
-    for each in made:
-        each.kill()
+    """Makes one."""
+    yield from killed(tmp_path, monkeypatch, partial(Abandoned, tmp_path))
 
 
 def test_training_goes_on_without_its_launcher_and_members_change_again_with_the_next(

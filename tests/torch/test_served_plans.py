@@ -19,7 +19,7 @@ from hocket.policies import TopK
 from hocket.settings import Settings
 from hocket.tools.analysis.analyse import analyse
 from hocket.tools.formats import catalogue
-from hocket.training.memory.buckets import check_runs
+from hocket.training.memory.runnable import check_runs
 from hocket.training.servers.roles import plan_with
 from tests.support import ranks
 from tests.torch.served_scripts import WORKERS

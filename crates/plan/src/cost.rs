@@ -24,8 +24,6 @@ pub struct Launch {
     pub elements: f64,
     /// When its first byte may leave.
     pub start_s: f64,
-    /// When it must be done, so that nothing waits for it.
-    pub due_s: f64,
     /// A factor on its time alone, where measurements show that the model is off.
     pub factor: f64,
 }
@@ -52,8 +50,6 @@ struct Columns {
 pub struct Step {
     /// When the last bucket is done.
     pub done_s: f64,
-    /// The largest lateness of a bucket; below 0 when none is late.
-    pub late_s: f64,
     /// By link.
     pub bytes: Vec<f64>,
 }
@@ -92,7 +88,6 @@ impl Cost {
         let alone = route.alone(launch.elements, &chunks);
         Ok(Piece {
             start_s: launch.start_s,
-            due_s: launch.due_s,
             head_s: alone.head_s,
             tail_s: alone.tail_s,
             alone_s: alone.total_s * launch.factor,
@@ -126,9 +121,7 @@ impl Cost {
             bytes.iter_mut().zip(each).for_each(|(sum, each)| *sum += each * launch.elements);
         }
         let outcome = Timeline::new(self.resources()).run(&pieces, f64::INFINITY);
-        let (done_s, late_s) =
-            outcome.map_or((0.0, f64::NEG_INFINITY), |outcome| (outcome.done_s, outcome.late_s));
-        Ok(Step { done_s, late_s, bytes })
+        Ok(Step { done_s: outcome.map_or(0.0, |outcome| outcome.done_s), bytes })
     }
 
     fn route(&self, route: usize) -> Result<&Prepared, PlanError> {

@@ -181,13 +181,8 @@ impl Problem {
         let elements = parts.iter().map(|part| part.stop - part.start).sum::<u64>() as f64;
         let of = |part: &Part| self.variable(part.place);
         let ready_s = parts.iter().map(|part| of(part).ready_s).fold(0.0, f64::max);
-        let launch = Launch {
-            route,
-            elements,
-            start_s: BUCKET_S + ready_s,
-            due_s: self.model.backward_end_s,
-            factor: self.factor(proposal, elements),
-        };
+        let launch =
+            Launch { route, elements, start_s: BUCKET_S + ready_s, factor: self.factor(proposal, elements) };
         let piece = self.cost.piece(&launch).ok()?;
         Some(Rc::new(Placed { parts, class, proposal, piece }))
     }
@@ -220,7 +215,12 @@ impl Problem {
 
     /// Duration of a step.
     pub fn step_s(&self, outcome: &Outcome) -> f64 {
-        self.model.step_s + outcome.late_s.max(0.0)
+        self.model.step_s + self.waits_s(outcome)
+    }
+
+    /// Time from the end of backward until all buckets are done.
+    pub fn waits_s(&self, outcome: &Outcome) -> f64 {
+        (outcome.done_s - self.model.backward_end_s).max(0.0)
     }
 
     /// Factor on a route's time alone.
@@ -253,7 +253,7 @@ impl Problem {
             for &elements in &sizes {
                 let route = self.route(class, proposal).unwrap_or_default();
                 let factor = self.factor(proposal, elements);
-                let launch = Launch { route, elements, start_s: 0.0, due_s: 0.0, factor };
+                let launch = Launch { route, elements, start_s: 0.0, factor };
                 let piece = self.cost.piece(&launch)?;
                 numbers.extend([piece.head_s, piece.tail_s, piece.alone_s]);
                 numbers.extend(piece.busy_s);

@@ -245,8 +245,9 @@ fn scored_state(problem: &Problem, state: State, timeline: &mut Timeline) -> Opt
 fn energy_s(problem: &Problem, outcome: &Outcome, state: &State) -> f64 {
     let parts = state.iter().map(|bucket| bucket.parts.len()).sum::<usize>();
     let cuts = parts - problem.backward.len();
-    let cuts_s = cuts as f64 * (PART * outcome.late_s.max(0.0) + BUCKET_S);
-    outcome.late_s.max(0.0) + MEAN * outcome.mean_s + BUCKET * state.len() as f64 + cuts_s
+    let waits_s = problem.waits_s(outcome);
+    let cuts_s = cuts as f64 * (PART * waits_s + BUCKET_S);
+    waits_s + MEAN * outcome.mean_s + BUCKET * state.len() as f64 + cuts_s
 }
 
 /// Of those that are equally fast to a microsecond, the first.
@@ -334,7 +335,8 @@ impl Search<'_> {
                 continue;
             }
             let limit_s = current.1 + threshold_s;
-            let Some(outcome) = self.timeline.run(&state, limit_s) else { continue };
+            let until_s = self.problem.model.backward_end_s + limit_s;
+            let Some(outcome) = self.timeline.run(&state, until_s) else { continue };
             let after_s = energy_s(self.problem, &outcome, &state);
             if after_s > limit_s {
                 continue;

@@ -203,7 +203,7 @@ fn greedy(problem: &Problem, bundles: &[Bundle], timeline: &mut Timeline) -> Opt
             state.push(Rc::clone(&bucket));
             let outcome = timeline.run(&state, f64::INFINITY)?;
             state.pop();
-            let energy_s = outcome.late_s + outcome.mean_s;
+            let energy_s = outcome.done_s - problem.model.backward_end_s + outcome.mean_s;
             if best.as_ref().is_none_or(|(known_s, _)| energy_s < *known_s) {
                 best = Some((energy_s, bucket));
             }

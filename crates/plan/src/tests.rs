@@ -28,7 +28,7 @@ fn a_ring_of_two_sends_everything_once() {
     // A million elements of four bytes at 1 Gbit/s, and the last message's latency.
     let alone_s = cost.alone_s(0, 1e6).expect("a route");
     assert!((alone_s - 32.1e-3).abs() < 1e-9, "{alone_s}");
-    let launch = |start_s| Launch { route: 0, elements: 1e6, start_s, due_s: 0.0, factor: 1.0 };
+    let launch = |start_s| Launch { route: 0, elements: 1e6, start_s, factor: 1.0 };
     let step = cost.step(&[launch(0.0), launch(0.01)]).expect("a step");
     assert!((step.done_s - 64.1e-3).abs() < 1e-9, "{}", step.done_s);
     assert_eq!(step.bytes, [8e6, 8e6, 8e6, 8e6, 0.0, 0.0]);
@@ -72,7 +72,6 @@ fn twenty_thousand_plans_a_second() {
             route: at % 8,
             elements: 1e4 * (1.0 + 99.0 * random.f64()),
             start_s: at as f64 * 1e-4,
-            due_s: 0.0,
             factor: 1.0,
         })
         .collect();

@@ -26,8 +26,9 @@ const QUEUE_MAX: Duration = Duration::from_millis(25);
 const BUSY_MIN: Duration = Duration::from_millis(40);
 /// Busy share of the time between two samples above which a connection counts as busy throughout.
 const BUSY_SHARE: f64 = 0.8;
-/// One frame and part of the next.
-const BYTES_MIN: u64 = 128 * 1024;
+/// Two messages of plans for slow links. With 128 KiB, seven senders kept 0.2 s in the queue of a link of 40 Mbit/s, and a connection
+/// that had been idle, whose window is small, took several of such round trips to get its part.
+const BYTES_MIN: u64 = 64 * 1024;
 /// Number of samples of which the fastest counts: a connection that waits for others is not slower because of it.
 const LOOKS: usize = 16;
 /// Samples for which a queue may stay while we have given half of our rate away.

@@ -2,16 +2,16 @@
 
 use crate::at_exit::close_at_exit;
 use crate::departed::Departed;
-use crate::exceptions::{error, raise};
+use crate::exceptions::{Raised, raise};
 use crate::kernels::functions;
 use crate::memory::{Buffers, Memory, Window, regions};
 use crate::notifier::Notifier;
-use crate::peers::{Connection, addresses, parsed, telling};
+use crate::peers::{Connection, addresses, allowed, parsed, telling};
 use crate::program::Program;
 use crate::trace::span;
 use crate::waits::{duration, interruptible};
 use hocket_executor::{
-    Cards, EmulatedLinks, Engine as Executor, Error, Lifetime, Options, Sending, Way, WireOptions,
+    EmulatedLinks, Engine as Executor, Error, Lifetime, Options, Sending, Way, WireOptions,
 };
 use hocket_ids::{Member, Rank};
 use hocket_protocol::liveness::Patience;
@@ -54,11 +54,7 @@ impl Engine {
     /// `resume`. Needs pidfds (Linux 5.3).
     #[new]
     #[pyo3(signature = (*, rank, world, job, secret, host, bind, ports = (0, 0), threads = 1, trace = None, trace_steps = (0, None), trace_bytes = None, emulated_links = None, checksum = false, tls = false, heartbeat_timeout_s = 30.0, silence_by_path = false, elastic = false, wire = "tcp".into()))]
-    #[expect(
-        clippy::too_many_arguments,
-        clippy::fn_params_excessive_bools,
-        reason = "keyword-only in Python"
-    )]
+    #[expect(clippy::too_many_arguments, clippy::fn_params_excessive_bools, reason = "keywords in Python")]
     fn new(
         py: Python<'_>,
         rank: u32,
@@ -166,19 +162,19 @@ impl Engine {
     /// Those of the lost on this host whose processes have ended: they write to no memory any more.
     #[getter]
     fn gone(&self, py: Python<'_>) -> PyResult<Vec<u64>> {
-        let gone = self.executor.gone().map_err(|cause| raise(py, &cause))?;
+        let gone = self.executor.gone().raised(py)?;
         Ok(gone.into_iter().map(|member| member.0).collect())
     }
 
     /// End the epoch in force: waits raise `EpochError`, and nothing more starts.
     fn interrupt(&self, py: Python<'_>, reason: &str) -> PyResult<()> {
-        self.executor.interrupt(reason).map_err(|cause| raise(py, &cause))
+        self.executor.interrupt(reason).raised(py)
     }
 
     /// End the epoch in force, and wait until nothing of it runs here and nothing here writes to any rank's memory.
     fn quiesce(&self, py: Python<'_>, reason: &str, timeout_s: f64) -> PyResult<()> {
         let timeout = duration(py, timeout_s)?;
-        py.detach(|| self.executor.quiesce(reason, timeout)).map_err(|cause| raise(py, &cause))
+        py.detach(|| self.executor.quiesce(reason, timeout)).raised(py)
     }
 
     /// Begin a later epoch of some of the members, by rank, over the connections that are there. All of them do the same, and only
@@ -198,11 +194,11 @@ impl Engine {
     ) -> PyResult<()> {
         let timeout = duration(py, timeout_s)?;
         let [members, left] = [members, left].map(|each| each.into_iter().map(Member).collect::<Vec<_>>());
-        py.detach(|| self.executor.resume(epoch, &members, &left, timeout)).map_err(|cause| raise(py, &cause))
+        py.detach(|| self.executor.resume(epoch, &members, &left, timeout)).raised(py)
     }
 
     fn allocate(&self, py: Python<'_>, size_bytes: usize) -> PyResult<Memory> {
-        let allocation = self.executor.allocate(size_bytes).map_err(|cause| raise(py, &cause))?;
+        let allocation = self.executor.allocate(size_bytes).raised(py)?;
         Ok(Memory::new(allocation, &self.executor))
     }
 
@@ -239,28 +235,21 @@ impl Engine {
         cards: Option<Vec<u32>>,
         gradients: Vec<usize>,
     ) -> PyResult<u32> {
-        let cards = match cards {
-            None => Cards::ALL,
-            Some(numbers) => Cards::only(&numbers).ok_or_else(|| {
-                error(py, "UsageError", &format!("program `{label}`: cards {numbers:?}: some, from 0 to 63"))
-            })?,
-        };
-        let sending = Sending { priority, cards };
+        let sending = Sending { priority, cards: allowed(py, cards, label)? };
         let functions = functions(py, kernels)?;
         let sets = std::iter::once(buffers).chain(others).map(|set| regions(py, set));
         let sets = sets.collect::<PyResult<Vec<_>>>()?;
         let program = program.inner();
-        let loaded = py.detach(|| {
+        let load = || {
             let loaded = self.executor.load(program, &sets, &functions, sending, label, number)?;
-            self.executor.split(loaded, &gradients)?;
-            Ok(loaded)
-        });
-        loaded.map_err(|cause| raise(py, &cause))
+            self.executor.split(loaded, &gradients).map(|()| loaded)
+        };
+        py.detach(load).raised(py)
     }
 
     /// Start an instance; the previous one must be complete.
     fn launch(&self, py: Python<'_>, program: u32) -> PyResult<()> {
-        self.executor.launch(program).map_err(|cause| raise(py, &cause))
+        self.executor.launch(program).raised(py)
     }
 
     /// Until all launches so far are complete. Ctrl-C works. `meanwhile` is called several times a second, and ends the wait with
@@ -284,7 +273,7 @@ impl Engine {
 
     /// Whether `wait` would return at once: all launches so far are complete.
     fn is_complete(&self, py: Python<'_>, program: u32) -> PyResult<bool> {
-        self.executor.is_complete(program).map_err(|cause| raise(py, &cause))
+        self.executor.is_complete(program).raised(py)
     }
 
     /// Call `callback` once: with None when the launched instance is complete, or none runs; else with the `PeerError` that `wait`
@@ -300,12 +289,12 @@ impl Engine {
 
     /// Free what a program holds; its last launch must have been waited for.
     fn unload(&self, py: Python<'_>, program: u32) -> PyResult<()> {
-        self.executor.unload(program).map_err(|cause| raise(py, &cause))
+        self.executor.unload(program).raised(py)
     }
 
     /// The executor's own buffer of that name (state or scratch) in a loaded program.
     fn state(&self, py: Python<'_>, program: u32, name: &str) -> PyResult<Option<Window>> {
-        let region = self.executor.state(program, name).map_err(|cause| raise(py, &cause))?;
+        let region = self.executor.state(program, name).raised(py)?;
         Ok(region.map(|region| Window::new(region, &self.executor)))
     }
 
@@ -327,12 +316,12 @@ impl Engine {
 
     /// The library has done it: what waits for it may go.
     fn complete_external(&self, py: Python<'_>, program: u32, op: u32) -> PyResult<()> {
-        py.detach(|| self.executor.complete_external(program, op)).map_err(|cause| raise(py, &cause))
+        py.detach(|| self.executor.complete_external(program, op)).raised(py)
     }
 
     /// The device has copied it: what waits for it may go. Must follow `next_staged`, whose epoch of members does not end before.
     fn complete_staged(&self, py: Python<'_>, program: u32, op: u32) -> PyResult<()> {
-        py.detach(|| self.executor.complete_staged(program, op)).map_err(|cause| raise(py, &cause))
+        py.detach(|| self.executor.complete_staged(program, op)).raised(py)
     }
 
     /// Offer the first bytes of `memory` to rank `to`: its number. They must not be written until it is complete. It is waited for
@@ -348,7 +337,7 @@ impl Engine {
         notice: bool,
     ) -> PyResult<u32> {
         let region = memory.first(py, size_bytes)?;
-        self.executor.send(Rank(to), tag, region, notice).map_err(|cause| raise(py, &cause))
+        self.executor.send(Rank(to), tag, region, notice).raised(py)
     }
 
     /// Receive what `source`, or anyone (None), sends with that tag (64 bits) into `memory`: its number. Sizes must be equal.
@@ -363,14 +352,14 @@ impl Engine {
         notice: bool,
     ) -> PyResult<u32> {
         let region = memory.first(py, size_bytes)?;
-        self.executor.receive(source.map(Rank), tag, region, notice).map_err(|cause| raise(py, &cause))
+        self.executor.receive(source.map(Rank), tag, region, notice).raised(py)
     }
 
     /// The next complete message of those with a notice, and the rank at its other end; None: there was none in time. `PeerError`
     /// when the job has failed.
     fn next_message(&self, py: Python<'_>, timeout_s: f64) -> PyResult<Option<(u32, u32)>> {
         let timeout = duration(py, timeout_s)?;
-        let next = py.detach(|| self.executor.next_message(timeout)).map_err(|cause| raise(py, &cause))?;
+        let next = py.detach(|| self.executor.next_message(timeout)).raised(py)?;
         Ok(next.map(|(number, peer)| (number, peer.0)))
     }
 
@@ -385,8 +374,7 @@ impl Engine {
     /// Until it is complete; the rank at its other end. `PeerError` as `wait`; after a timeout a receive is withdrawn.
     fn wait_message(&self, py: Python<'_>, number: u32, timeout_s: f64) -> PyResult<u32> {
         let timeout = duration(py, timeout_s)?;
-        let wait =
-            |interrupted: &mut dyn FnMut() -> bool| self.executor.wait_message(number, timeout, interrupted);
+        let wait = |over: &mut dyn FnMut() -> bool| self.executor.wait_message(number, timeout, over);
         Ok(interruptible(py, None, wait)?.map_or(u32::MAX, |rank| rank.0))
     }
 

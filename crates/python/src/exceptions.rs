@@ -45,6 +45,18 @@ pub fn raise(py: Python<'_>, cause: &Error) -> PyErr {
     }
 }
 
+/// Results of an executor, with its errors as exceptions.
+pub trait Raised<T> {
+    /// The value, or the exception to raise.
+    fn raised(self, py: Python<'_>) -> PyResult<T>;
+}
+
+impl<T> Raised<T> for Result<T, Error> {
+    fn raised(self, py: Python<'_>) -> PyResult<T> {
+        self.map_err(|cause| raise(py, &cause))
+    }
+}
+
 /// What a framework's runtime is told of an exception that was raised for it.
 pub fn refusal(py: Python<'_>, raised: &PyErr) -> Refusal {
     let value = raised.value(py);

@@ -1,7 +1,7 @@
 //! `Group`: a model's leaves that a framework's runtime lends. What it calls is native; this is what the session calls.
 
 use crate::engine::Engine;
-use crate::exceptions::{error, raise, refusal};
+use crate::exceptions::{Raised, error, refusal};
 use crate::memory::Memory;
 use crate::waits::{duration, interruptible};
 use hocket_adapter::{
@@ -57,7 +57,7 @@ impl Group {
             }
             leaves.push(Placed { region: region.sub(start, bytes), parts });
         }
-        self.inner.load(&buckets, leaves).map_err(|cause| raise(py, &cause))
+        self.inner.load(&buckets, leaves).raised(py)
     }
 
     /// An execution begins whose leaves are of this turn, for the trace. Turns are numbered from 0 on.

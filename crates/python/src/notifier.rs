@@ -1,6 +1,6 @@
 //! The thread that calls Python when launches end: the executor's own threads must not wait for the GIL.
 
-use crate::exceptions::{error, raise};
+use crate::exceptions::{Raised, error, raise};
 use hocket_executor::{Engine as Executor, Error, panic_text};
 use pyo3::prelude::*;
 use std::io;
@@ -48,7 +48,7 @@ impl Notifier {
             // The thread ends before its senders only when Python does.
             drop(sender.send(Notice { program, callback, outcome }));
         };
-        executor.on_complete(program, timeout, notify).map_err(|cause| raise(py, &cause))
+        executor.on_complete(program, timeout, notify).raised(py)
     }
 
     /// Call after the executor has closed: ends the thread when it has made all calls. Without the GIL, which the

@@ -1,7 +1,7 @@
 //! Peers of an engine: their addresses, what ranks tell one another of calls that were not answered, and connections in numbers.
 
 use crate::exceptions::error;
-use hocket_executor::Address;
+use hocket_executor::{Address, Cards};
 use hocket_ids::Rank;
 use hocket_wire::mesh::Missed;
 use pyo3::prelude::*;
@@ -34,6 +34,13 @@ pub fn addresses(
         Ok(Address { tcp: parsed(py, listeners, wrong)?, host, streams })
     };
     peers.into_iter().zip(streams).enumerate().map(address).collect()
+}
+
+/// Cards of these numbers, which messages of a program may use; all without. `UsageError`: there is no such card.
+pub fn allowed(py: Python<'_>, numbers: Option<Vec<u32>>, label: &str) -> PyResult<Cards> {
+    let Some(numbers) = numbers else { return Ok(Cards::ALL) };
+    let wrong = || format!("program `{label}`: cards {numbers:?}: some, from 0 to 63");
+    Cards::only(&numbers).ok_or_else(|| error(py, "UsageError", &wrong()))
 }
 
 /// Tells all ranks, by `agree`, which calls of this rank were not answered, and returns what all have told. What `agree` raises is

@@ -43,7 +43,7 @@ impl PlanCost {
     /// What a bucket asks of links and engines: route, elements, earliest start, and what its time alone is multiplied with.
     fn piece(&self, py: Python<'_>, bucket: Bucket) -> PyResult<DescribedPiece> {
         let (route, elements, start_s, factor) = bucket;
-        let piece = self.0.piece(&Launch { route, elements, start_s, due_s: 0.0, factor });
+        let piece = self.0.piece(&Launch { route, elements, start_s, factor });
         let described =
             |piece: plan::Piece| (piece.start_s, piece.head_s, piece.tail_s, piece.alone_s, piece.busy_s);
         piece.map(described).map_err(|cause| refuse(py, &cause))
@@ -52,10 +52,7 @@ impl PlanCost {
     /// When the last bucket is done, and bytes by link. Buckets in order of priority: route, elements, earliest start, and what its
     /// time alone is multiplied with.
     fn step(&self, py: Python<'_>, buckets: Vec<Bucket>) -> PyResult<(f64, Vec<f64>)> {
-        let launch = |(route, elements, start_s, factor)| {
-            // Who asks for a step alone compares its end with forward and backward.
-            Launch { route, elements, start_s, due_s: 0.0, factor }
-        };
+        let launch = |(route, elements, start_s, factor)| Launch { route, elements, start_s, factor };
         let step = py.detach(|| self.0.step(&buckets.into_iter().map(launch).collect::<Vec<_>>()));
         step.map(|step| (step.done_s, step.bytes)).map_err(|cause| refuse(py, &cause))
     }

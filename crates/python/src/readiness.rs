@@ -4,7 +4,7 @@
 
 use crate::artefact::Told;
 use crate::engine::Engine;
-use crate::exceptions::{error, raise};
+use crate::exceptions::{Raised, error, raise};
 use crate::waits::{duration, interruptible};
 use hocket_executor::Engine as Executor;
 use hocket_executor::readiness::{Arrival, Readiness as Counters};
@@ -126,7 +126,7 @@ impl Readiness {
             }
         };
         let counters = Counters::over(Arc::clone(&engine.executor), &buckets, turns, &reduced);
-        let counters = counters.map_err(|cause| raise(py, &cause))?;
+        let counters = counters.raised(py)?;
         Ok(Self(Arc::new(Shared { counters, on_first, adopt, twice, refused, made })))
     }
 
@@ -236,7 +236,7 @@ impl Readiness {
 
     /// The turn that the bucket's gradients are added to.
     fn open(&self, py: Python<'_>, bucket: usize) -> PyResult<LiveTurn> {
-        self.0.counters.open_turn(bucket).map(LiveTurn::from).map_err(|cause| raise(py, &cause))
+        self.0.counters.open_turn(bucket).map(LiveTurn::from).raised(py)
     }
 
     /// (bucket, index) of gradients that have not come in this backward.
@@ -265,12 +265,12 @@ impl Readiness {
 
     /// What the oldest launches of an arena reduced was used: its memory may fill again. `UsageError` when nothing was launched.
     fn applied(&self, py: Python<'_>, arena: usize) -> PyResult<()> {
-        self.0.counters.applied(arena).map_err(|cause| raise(py, &cause))
+        self.0.counters.applied(arena).raised(py)
     }
 
     /// How often the bucket was ready, launched and applied.
     fn progress(&self, py: Python<'_>, bucket: usize) -> PyResult<(u32, u32, u32)> {
-        let progress = self.0.counters.progress(bucket).map_err(|cause| raise(py, &cause))?;
+        let progress = self.0.counters.progress(bucket).raised(py)?;
         Ok((progress.ready, progress.launched, progress.applied))
     }
 }
@@ -290,8 +290,7 @@ impl ReadyHook {
         match self.views.as_slice() {
             [only] => Ok(only),
             views => {
-                let open =
-                    self.shared.counters.open_turn(self.places[0].0).map_err(|cause| raise(py, &cause))?;
+                let open = self.shared.counters.open_turn(self.places[0].0).raised(py)?;
                 Ok(&views[open.slot as usize])
             }
         }

@@ -22,7 +22,7 @@ fn refuse(py: Python<'_>, cause: &PlanError) -> PyErr {
 }
 
 fn piece((start_s, head_s, tail_s, alone_s, busy_s): DescribedPiece) -> Piece {
-    Piece { start_s, due_s: 0.0, head_s, tail_s, alone_s, busy_s }
+    Piece { start_s, head_s, tail_s, alone_s, busy_s }
 }
 
 /// The most profitable items that links can carry, each link until its end: by item its link, the profit, and what none exceeds.

@@ -1,6 +1,6 @@
 //! Waits without the GIL.
 
-use crate::exceptions::{error, raise};
+use crate::exceptions::{Raised, error};
 use hocket_executor::Error;
 use hocket_protocol::limits::patience;
 use pyo3::prelude::*;
@@ -34,6 +34,6 @@ pub fn interruptible<T: Send>(
     });
     match raised {
         Some(raised) => Err(raised),
-        None => outcome.map_err(|cause| raise(py, &cause)),
+        None => outcome.raised(py),
     }
 }

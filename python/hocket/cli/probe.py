@@ -13,7 +13,7 @@ from rich.table import Table
 
 from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster
-from hocket.cli.shared.options import json_option, output_option, remote_options, world_option
+from hocket.cli.shared.options import Remote, json_option, output_option, remote_options, world_option
 from hocket.cli.shared.output import bars, publish, rate_text
 from hocket.cli.shared.values import RATE, SECONDS
 from hocket.errors import UsageError
@@ -27,7 +27,7 @@ from hocket.measure.saved import Saved, beside
 from hocket.measure.steps import Progress as Told
 from hocket.start import hosts as hosts_file
 from hocket.start.processes import ProcessSpec
-from hocket.start.remote import processes_over, reachable, store_for
+from hocket.start.remote import reachable
 
 HOSTS_SHOWN_MAX = 16
 """Limit of hosts in a printed matrix; larger ones do not fit a terminal, and the file has them."""
@@ -81,11 +81,8 @@ HOSTS_SHOWN_MAX = 16
 @json_option
 def command(
     *,
-    hosts: Path | None,
     world: int | None,
-    ssh: str,
-    interpreter: str,
-    store: str | None,
+    remote: Remote,
     rates: Rates,
     limit_bit_per_s: float,
     pair_s: float,
@@ -105,16 +102,16 @@ def command(
     options = ProbeOptions(rates=rates, limit_bit_per_s=limit_bit_per_s, pair_s=pair_s, sample=sample or 0)
     if by_fping != (link_bit_per_s is not None):
         raise click.UsageError("--fping and --link belong together: fping measures no rates")
-    if by_fping and (hosts is None or sample):
+    if by_fping and (remote.hosts is None or sample):
         raise click.UsageError("--fping is for all pairs of --hosts")
-    if hosts is None:
+    if remote.hosts is None:
         names = [socket.gethostname()]
         slots = {names[0]: world or 1}
     else:
-        listed = hosts_file.read(hosts)
+        listed = hosts_file.read(remote.hosts)
         names = list(dict.fromkeys(hosts_file.place(listed, world)))
         slots = {host.name: host.slots for host in listed}
-        names = _reached(ssh, names) if skip_unreachable else names
+        names = _reached(remote.ssh, names) if skip_unreachable else names
     options.check(len(names))
     notes: list[str] = []
     with (
@@ -130,7 +127,7 @@ def command(
                 rounds_of(len(names)) * fping.STEP_S,
                 lambda progress: fping.probe_by_fping(
                     names,
-                    ssh=ssh,
+                    ssh=remote.ssh,
                     link_bit_per_s=link_bit_per_s,
                     pair_s=pair_s,
                     saved=saved,
@@ -140,14 +137,14 @@ def command(
             )
             slots = {name.rpartition("@")[2]: count for name, count in slots.items()}
         else:
-            argv = [interpreter, *AGENT[1:]]
+            argv = [remote.interpreter, *AGENT[1:]]
             here = [ProcessSpec(argv=argv, host=name) for name in names]
             measured = _shown(
                 len(names),
                 estimate_s(len(names), options=options),
                 lambda progress: probe_hosts(
-                    here if hosts is None else processes_over(ssh, names, argv, interpreter),
-                    store=store if hosts is None else store_for(names, store, ssh),
+                    here if remote.hosts is None else remote.processes(names, argv),
+                    store=remote.store if remote.hosts is None else remote.store_for(names),
                     options=options,
                     saved=saved.steps if saved is not None else (),
                     keep=saved.add if saved is not None else None,

@@ -12,14 +12,13 @@ from rich.table import Table
 
 from hocket.artefacts import files
 from hocket.artefacts.profile import Profile
-from hocket.cli.shared.options import json_option, output_option, remote_options, world_option
+from hocket.cli.shared.options import Remote, json_option, output_option, remote_options, world_option
 from hocket.cli.shared.output import publish
 from hocket.cli.shared.refuse import refuse
 from hocket.errors import Error, UsageError
 from hocket.settings import Settings
 from hocket.start import hosts as hosts_file
 from hocket.start.processes import ProcessSpec
-from hocket.start.remote import processes_over, store_for
 from hocket.start.run import launch
 from hocket.start.script import argv_of
 from hocket.tools.formats import kineto_buckets
@@ -45,10 +44,7 @@ GRADIENTS_SHOWN = 10
 def command(
     *,
     world: int | None,
-    hosts: Path | None,
-    ssh: str,
-    interpreter: str,
-    store: str | None,
+    remote: Remote,
     output: Path,
     as_json: bool,
     as_module: bool,
@@ -66,48 +62,32 @@ def command(
     Example: hocket profile -n 4 -o profile.json train.py --batch 32
     """
     if trace is not None:
-        given = {"-n": world, "--hosts": hosts, "--store": store, "-m": as_module or None, "SCRIPT": script}
+        given = {
+            "-n": world,
+            "--hosts": remote.hosts,
+            "--store": remote.store,
+            "-m": as_module or None,
+            "SCRIPT": script,
+        }
         refuse(given, list(given), "--from-trace runs nothing")
         found = kineto_buckets.profiled(trace)
         files.write(output, found.profile)
-        return publish(_shown_trace(found, output), found, as_json=as_json)
+        publish(_shown_trace(found, output), found, as_json=as_json)
+        return
     if script is None:
         raise UsageError("there is nothing to profile\nhint: name a script, or a trace with --from-trace")
-    return _run(
+    argv = argv_of(
         script,
         arguments,
-        world=world,
-        hosts=hosts,
-        ssh=ssh,
-        interpreter=interpreter,
-        store=store,
-        output=output,
-        as_json=as_json,
+        interpreter=remote.interpreter,
         as_module=as_module,
-    )
-
-
-def _run(
-    script: str,
-    arguments: tuple[str, ...],
-    *,
-    world: int | None,
-    hosts: Path | None,
-    ssh: str,
-    interpreter: str,
-    store: str | None,
-    output: Path,
-    as_json: bool,
-    as_module: bool,
-) -> None:
-    argv = argv_of(
-        script, arguments, interpreter=interpreter, as_module=as_module, elsewhere=hosts is not None
+        elsewhere=remote.hosts is not None,
     )
     output.unlink(missing_ok=True)
-    processes = [ProcessSpec(argv=argv)] * (world or 1)
-    if hosts is not None:
-        names = hosts_file.place(hosts_file.read(hosts), world)
-        processes, store = processes_over(ssh, names, argv, interpreter), store_for(names, store, ssh)
+    processes, store = [ProcessSpec(argv=argv)] * (world or 1), remote.store
+    if remote.hosts is not None:
+        names = hosts_file.place(hosts_file.read(remote.hosts), world)
+        processes, store = remote.processes(names, argv), remote.store_for(names)
     outcome = launch(processes, settings=Settings(profile_out=str(output.absolute())), store=store)
     if outcome.failures:
         raise Error(f"the script failed while it was profiled: {outcome.failures[0]}")

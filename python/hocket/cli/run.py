@@ -12,6 +12,7 @@ from hocket import extras, logs
 from hocket.artefacts.promise import Promise
 from hocket.cli.shared.elastic import ELASTIC, Elastic
 from hocket.cli.shared.options import (
+    Remote,
     cluster_option,
     dir_option,
     plan_option,
@@ -29,7 +30,6 @@ from hocket.refusals import HELPERS, SERVERS, refused
 from hocket.start import hosts as hosts_file
 from hocket.start.leash import cores
 from hocket.start.processes import ProcessSpec
-from hocket.start.remote import processes_over, store_for
 from hocket.start.resume import resume
 from hocket.start.run import launch
 from hocket.start.script import argv_of
@@ -132,10 +132,7 @@ SERVE = ("-m", "hocket.torch.server_rank")
 def command(
     *,
     world: int | None,
-    hosts: Path | None,
-    ssh: str,
-    interpreter: str,
-    store: str | None,
+    remote: Remote,
     plan_path: Path | None,
     promise: Promise | None,
     policy: str | None,
@@ -190,7 +187,11 @@ def command(
     if elastic is not None:
         elastic.refuse_alone("give journal=FILE as well", journal=elastic.journal)
     argv = argv_of(
-        script, arguments, interpreter=interpreter, as_module=as_module, elsewhere=hosts is not None
+        script,
+        arguments,
+        interpreter=remote.interpreter,
+        as_module=as_module,
+        elsewhere=remote.hosts is not None,
     )
     given: dict[str, Any] = {
         "plan": plan_path,
@@ -216,7 +217,7 @@ def command(
     }
     settings = settings_of(given)
     logs.apply(settings.log)
-    check(settings, given, here=hosts is None)
+    check(settings, given, here=remote.hosts is None)
     if settings.servers and settings.helpers:
         raise refused(HELPERS, SERVERS, where="--servers and --helpers")
     if elastic is not None:
@@ -224,19 +225,17 @@ def command(
     serving = ParameterServer.of(settings)
     if serving:
         extras.need("torch", "--servers")
-    beside = [interpreter, *(SERVE if serving else HELP)]
-    if hosts is None:
+    beside = [remote.interpreter, *(SERVE if serving else HELP)]
+    store = remote.store
+    if remote.hosts is None:
         processes = [ProcessSpec(argv=argv)] * (world or 1)
         processes += [ProcessSpec(argv=beside)] * settings.besides
     else:
-        slots = hosts_file.read(hosts)
+        slots = hosts_file.read(remote.hosts)
         names = hosts_file.place(slots, world)
         others = hosts_file.place_servers(slots, len(names), settings.besides)
-        processes = [
-            *processes_over(ssh, names, argv, interpreter),
-            *processes_over(ssh, others, beside, interpreter),
-        ]
-        store = store_for(names, store, ssh)
+        processes = [*remote.processes(names, argv), *remote.processes(others, beside)]
+        store = remote.store_for(names)
     _say_threads(processes)
     end(
         lambda: launch(

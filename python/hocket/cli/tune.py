@@ -15,6 +15,7 @@ from hocket.artefacts import files, shipped
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.tuning import Ladder, Tuning
 from hocket.cli.shared.options import (
+    Remote,
     cluster_option,
     json_option,
     output_option,
@@ -31,7 +32,6 @@ from hocket.measure.regret import Regret, regrets
 from hocket.measure.tune import AGENT, COLLECTIVES, SIZES_BYTES, Wanted, empty, tune
 from hocket.start import hosts as hosts_file
 from hocket.start.processes import ProcessSpec
-from hocket.start.remote import processes_over, store_for
 from hocket.tools.report import quantity
 
 BY = {
@@ -71,10 +71,7 @@ BY = {
 def command(  # one argument per option
     *,
     world: int | None,
-    hosts: Path | None,
-    ssh: str,
-    interpreter: str,
-    store: str | None,
+    remote: Remote,
     cluster_path: Path | None,
     emulate: bool,
     collectives: tuple[str, ...],
@@ -92,7 +89,7 @@ def command(  # one argument per option
 
     Example: hocket tune -n 4 -o tuning.json
     """
-    if emulate and (cluster_path is None or hosts is not None):
+    if emulate and (cluster_path is None or remote.hosts is not None):
         raise UsageError(
             "--emulate makes the network of --cluster on this machine\nhint: give --cluster and no --hosts"
         )
@@ -107,7 +104,7 @@ def command(  # one argument per option
         ranks = (
             stack.enter_context(_emulated(cluster, world))
             if emulate and cluster is not None
-            else _real(hosts, world, ssh=ssh, interpreter=interpreter, store=store, cluster=cluster)
+            else _real(remote, world, cluster)
         )
         wanted = Wanted.of(ranks.hosts, cluster, collectives or COLLECTIVES, sizes or SIZES_BYTES)
         if again:
@@ -144,28 +141,16 @@ class _Ranks:
     serve: bool = True
 
 
-def _real(
-    hosts: Path | None,
-    world: int | None,
-    *,
-    ssh: str,
-    interpreter: str,
-    store: str | None,
-    cluster: Cluster | None,
-) -> _Ranks:
-    argv = [interpreter, *AGENT[1:]]
-    if hosts is None:
+def _real(remote: Remote, world: int | None, cluster: Cluster | None) -> _Ranks:
+    argv = [remote.interpreter, *AGENT[1:]]
+    if remote.hosts is None:
         if cluster is not None and len(cluster.hosts) > 1:
             raise UsageError("a cluster of several hosts, and one machine\nhint: --hosts, or --emulate")
         name = cluster.hosts[0].name if cluster is not None else socket.gethostname()
         names = [name] * (world or 2)
         return _Ranks(hosts=names, processes=[ProcessSpec(argv=argv, host=name) for name in names])
-    names = hosts_file.place(hosts_file.read(hosts), world)
-    return _Ranks(
-        hosts=names,
-        processes=processes_over(ssh, names, argv, interpreter),
-        store=store_for(names, store, ssh),
-    )
+    names = hosts_file.place(hosts_file.read(remote.hosts), world)
+    return _Ranks(hosts=names, processes=remote.processes(names, argv), store=remote.store_for(names))
 
 
 @contextlib.contextmanager

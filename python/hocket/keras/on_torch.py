@@ -16,8 +16,8 @@ from hocket.job.rendezvous import Job
 from hocket.policy.policy import Policy
 from hocket.refusals import ABLE, GATES, KERAS, TURNS, check_able
 from hocket.settings import Settings
-from hocket.torch.distribute import distributed_of
-from hocket.training.assemble.choice import policy_of, promise_asked
+from hocket.torch.in_training import distributed_of
+from hocket.training.assemble.asked import policy_asked, promise_asked
 from hocket.training.features import of_plan, of_settings
 
 
@@ -66,7 +66,7 @@ def distribute(
     """See `hocket.keras.distribute`."""
     global _model  # noqa: PLW0603  # a process trains one
     settings = settings or Settings.from_environment()
-    _check(model, plan, policy_of(plan, policy, settings), promise, settings)
+    _check(model, plan, policy_asked(plan, policy, settings), promise, settings)
     known = {id(each) for each in model.weights}
     # Counters of random numbers, which stay each rank's own.
     own = [(each, each.value.detach().clone()) for each in model.variables if id(each) not in known]

@@ -30,7 +30,7 @@ from hocket.start.outcome import Outcome
 from hocket.start.resume import COME_BACK_S
 from hocket.start.running import announced
 from hocket.start.signals import collected_signals
-from hocket.start.until_over import TICK_S, end_by, say_goodbye, until_over
+from hocket.start.until_over import TICK_S, end_by, tell_ranks, until_over
 
 LOST_S = 1.0
 """Time without any rank after which a job without a journal ends: none of them comes back."""
@@ -99,7 +99,7 @@ def coordinate(wanted: Wanted, settings: Settings) -> Outcome:
         elif server.failure is None:
             job.done = True
             why = "its coordinator was told to end" if signals else why
-            say_goodbye(entrance.coordination, server, why)
+            tell_ranks(entrance.coordination, server, why)
     end_by(signals)
     ended = entrance.coordination.roster.ended
     if server.failure is not None:

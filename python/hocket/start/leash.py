@@ -21,6 +21,7 @@ import signal
 import socket
 import struct
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,11 +38,6 @@ FORWARDED_BYTES = 1 << 16
 MEETING = "hocket: meeting at "
 SIOCGIFADDR = 0x8915
 DISCARD_PORT = 9
-GROUPS = {
-    "": ("sys/fs/cgroup", ("cpu.max",)),
-    "cpu": ("sys/fs/cgroup/cpu", ("cpu.cfs_quota_us", "cpu.cfs_period_us")),
-}
-"""Folder of control groups and their files of quota and period, of version 2, and by controller of version 1."""
 
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -223,21 +219,33 @@ def cores(system: Path = Path("/")) -> int:
     """Return the number of cores that this process can keep busy: those that it may run on, or as many as its control groups give
     it the time of, as they do in a container with a limit."""
     count = len(os.sched_getaffinity(0))
+    for quota, period in group_limits(
+        "cpu", ("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us"), system=system
+    ):
+        if quota > 0:
+            count = min(count, max(1, quota // period))
+    return count
+
+
+def group_limits(
+    controller: str, files: Sequence[str], files_of_1: Sequence[str], *, system: Path = Path("/")
+) -> Iterator[list[int]]:
+    """Yield the limits of this process's control group and of those above it, where they have some: numbers in these files, by the
+    names that they have in version 2 and in version 1."""
     with contextlib.suppress(OSError):
         for line in (system / "proc/self/cgroup").read_text().splitlines():
             _, controllers, path = line.split(":", 2)
-            if controllers and "cpu" not in controllers.split(","):
+            if controllers and controller not in controllers.split(","):
                 continue
-            mounted, files = GROUPS["cpu" if controllers else ""]
-            group = system / mounted / path.lstrip("/")
+            mounted = system / "sys/fs/cgroup" / (controller if controllers else "")
+            group = mounted / path.lstrip("/")
             # In a container, the path may be one of the host's, and what is mounted the group itself.
             for folder in (group, *group.parents):
-                if not folder.is_relative_to(system / mounted):
+                if not folder.is_relative_to(mounted):
                     break
-                with contextlib.suppress(OSError, ValueError):
-                    quota, period = map(int, " ".join((folder / each).read_text() for each in files).split())
-                    count = min(count, max(1, quota // period)) if quota > 0 else count
-    return count
+                with contextlib.suppress(OSError, ValueError):  # "max"
+                    texts = [(folder / each).read_text() for each in (files_of_1 if controllers else files)]
+                    yield [int(number) for text in texts for number in text.split()]
 
 
 def _become(order: dict[str, Any], parent: int) -> None:

@@ -70,7 +70,7 @@ def observed(
         stack.callback(alarm.close)
 
 
-def say_goodbye(ledger: Ledger, store: Server, ended: Gone | None) -> None:
+def tell_observers(ledger: Ledger, store: Server, ended: Gone | None) -> None:
     """Wait, not for long, until those who look at the job know how it has ended. None: nobody is at fault."""
     if ended is None:
         return

@@ -20,7 +20,7 @@ from hocket.start.elastic import Place
 from hocket.start.outcome import Outcome
 from hocket.start.running import announced
 from hocket.start.signals import collected_signals
-from hocket.start.until_over import end_by, say_goodbye, until_over
+from hocket.start.until_over import end_by, tell_ranks, until_over
 
 COME_BACK_S = 15.0
 """Time for ranks to come back; they look for another launcher several times a second."""
@@ -72,6 +72,6 @@ def resume(path: Path) -> Outcome:
         if server.failure is not None:
             return Outcome(failures=(), ended=Ended(why=server.failure, lost=()))
         done = True
-        say_goodbye(coordination, server, "its launcher was told to end" if signals else None)
+        tell_ranks(coordination, server, "its launcher was told to end" if signals else None)
     end_by(signals)
     return Outcome(failures=(), ended=coordination.roster.ended)

@@ -30,7 +30,7 @@ from hocket.settings import Settings
 from hocket.start import elastic
 from hocket.start.elastic import Elastic
 from hocket.start.last_ones import LastOnes
-from hocket.start.live import observed, say_goodbye
+from hocket.start.live import observed, tell_observers
 from hocket.start.outcome import Failure, Outcome, failure_of
 from hocket.start.processes import SIGNALLED, Flow, Process, ProcessSpec, end_all
 from hocket.start.replacements import Replacements
@@ -132,7 +132,7 @@ def launch(
                 services.ledger.live.goodput = services.elastic.stores.goodput
             _put(values, store, bytes.fromhex(secret))
             # When those of this process have closed.
-            stack.callback(services.say_goodbye)
+            stack.callback(services.tell_observers)
             observed(stack, store, secret, processes[0].argv, settings)
         if store is None:
             raise UsageError("when rank 0 serves the store, `store` must say where")
@@ -175,10 +175,10 @@ class _Services:
     ended: Gone | None = None
     """End of a job that has failed."""
 
-    def say_goodbye(self) -> None:
+    def tell_observers(self) -> None:
         """Let observers hear how the job has ended."""
         if self.store is not None:
-            say_goodbye(self.ledger, self.store, self.ended)
+            tell_observers(self.ledger, self.store, self.ended)
 
     @property
     def reports(self) -> Mapping[int, Report]:

@@ -35,7 +35,7 @@ def until_over(
     return False
 
 
-def say_goodbye(coordination: Coordination, server: Server, why: str | None) -> None:
+def tell_ranks(coordination: Coordination, server: Server, why: str | None) -> None:
     """Wait, not for long, until all ranks have heard that the job has ended. `why`: the reason, if it must be ended first."""
     if why is not None:
         server.call(functools.partial(coordination.end, why))

@@ -16,11 +16,12 @@ from hocket.torch.accumulated import reduce_gradients  # noqa: E402
 from hocket.torch.backend import reconfigurable_group  # noqa: E402
 from hocket.torch.checkpoint import load_state_dict, optimizer_state, state_dict  # noqa: E402
 from hocket.torch.ddp_hook import ddp_hook  # noqa: E402
-from hocket.torch.distribute import (  # noqa: E402
+from hocket.torch.distribute import distribute  # noqa: E402
+from hocket.torch.hsdp_hook import hsdp_hook  # noqa: E402
+from hocket.torch.in_training import (  # noqa: E402
     agreed,
     clip_grad_norm_,
     curvature,
-    distribute,
     flush,
     join,
     log,
@@ -30,7 +31,6 @@ from hocket.torch.distribute import (  # noqa: E402
     steps,
     world,
 )
-from hocket.torch.hsdp_hook import hsdp_hook  # noqa: E402
 from hocket.torch.loop import batches, epochs, extra_state, leave, on_change, scale_lr  # noqa: E402
 from hocket.torch.trainers.accelerate import accelerate  # noqa: E402
 from hocket.torch.trainers.transformers import trainer  # noqa: E402

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from hocket.errors import UsageError
-from hocket.torch.distribute import distributed_of
+from hocket.torch.in_training import distributed_of
 
 
 def reduce_gradients(model: torch.nn.Module) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from hocket.errors import UsageError
-from hocket.torch.distribute import distributed_of
+from hocket.torch.in_training import distributed_of
 from hocket.torch.lent import array_of
 from hocket.training.checkpoint.saved import plain, read_back
 

@@ -19,7 +19,7 @@ from hocket.settings import Settings
 from hocket.torch.backend.tasks import Task
 from hocket.torch.hooked import Hooked, check_hook, check_ranks, hook_of
 from hocket.torch.rendezvous import publish
-from hocket.training.assemble.choice import promise_asked
+from hocket.training.assemble.asked import promise_asked
 from hocket.training.process import Process, joined
 from hocket.training.programs.among import Among, by_policy
 

@@ -1,31 +1,24 @@
-"""`distribute`, which makes a model and its optimizer train together with those of the other ranks, and its companions."""
+"""`distribute`, which makes a model and its optimizer train together with those of the other ranks."""
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import math
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
-from weakref import WeakKeyDictionary
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
 
 from hocket.artefacts.local import Local
 from hocket.artefacts.plan import Plan
 from hocket.artefacts.promise import Promise
-from hocket.errors import UsageError
 from hocket.parameter_server.choice import ParameterServer
-from hocket.policy.policy import Policy, Value
+from hocket.policy.policy import Policy
 from hocket.refusals import BUFFERS, SERVERS, refused
 from hocket.settings import Settings
-from hocket.torch import join as joining
-from hocket.torch.curvature import largest_curvature
-from hocket.torch.division import clip_divided
 from hocket.torch.framework import Torch
+from hocket.torch.in_training import Distributed, distributed, no_sync
 from hocket.torch.members import Members
 from hocket.torch.module_buffers import BeforeForward, Buffers, Keep, check_keep
 from hocket.torch.profiler import Profiler
@@ -35,8 +28,8 @@ from hocket.torch.spans import watch
 from hocket.torch.state_parts import TorchParts
 from hocket.torch.trainable import Abandoned, check_batch_norm
 from hocket.torch.watch import Watch
-from hocket.training.assemble.asked import Given, agree_on_call
-from hocket.training.assemble.choice import check_settings, policy_of, promise_asked, spans_of
+from hocket.training.assemble.asked import Given, agree_on_call, check_settings, policy_asked, promise_asked
+from hocket.training.assemble.choice import spans_of
 from hocket.training.assemble.furnish import furnish
 from hocket.training.assemble.start import prepare, session_of
 from hocket.training.beside.spans import Spans
@@ -48,7 +41,6 @@ from hocket.training.servers.helping import help_training
 from hocket.training.servers.roles import part_of, plan_with, plan_with_helpers, workers_of
 from hocket.training.servers.serve import serve
 from hocket.training.step.end_after import end_after
-from hocket.training.step.session import Session
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -57,20 +49,6 @@ if TYPE_CHECKING:
 Model = TypeVar("Model", bound=torch.nn.Module)
 Optimizer = TypeVar("Optimizer", bound=torch.optim.Optimizer)
 
-
-@dataclass(frozen=True)
-class Distributed:
-    """A model in training. `buffers`, `before_forward`: parts that keep its buffers equal, if any do."""
-
-    framework: Torch
-    session: Session
-    loop: Loop
-    buffers: Buffers | None = None
-    before_forward: BeforeForward | None = None
-    watch: Watch | None = None
-
-
-_distributed: WeakKeyDictionary[torch.nn.Module, Distributed] = WeakKeyDictionary()
 _abandoned = Abandoned()
 
 
@@ -141,7 +119,7 @@ def distribute(
     """
     framework = Torch(model, optimizer)
     within, settings = _within(group, settings or Settings.from_environment())
-    policy = policy_of(plan, policy, settings)
+    policy = policy_asked(plan, policy, settings)
     check_settings(policy, settings, parameter_server=parameter_server)
     promise = promise_asked(promise, settings)
     check_keep(buffers)
@@ -182,16 +160,10 @@ def distribute(
             profiler = Profiler(framework, process, Path(settings.profile_out))
             made = Distributed(framework, profiler, Loop(process.job))
         else:
-            made = _trained(
-                framework,
-                parts,
-                Given(plan, policy, promise, search, local),
-                process=process,
-                settings=settings,
-                keep=buffers,
-            )
+            given = given._replace(plan=plan)
+            made = _trained(framework, parts, given, process=process, settings=settings, keep=buffers)
     made = replace(made, loop=loop or made.loop, watch=Watch(framework, made.session))
-    _distributed[model] = made
+    distributed[model] = made
     framework.on_step(made.loop.stepped)
     if settings.steps_max is not None and settings.profile_out is None:
         end_after(settings.steps_max, framework, made.session)
@@ -217,7 +189,7 @@ def _make_room(framework: Torch, process: Process) -> Loop | None:
     trained = {id(each) for each in framework.trained.values()}
     before = {
         each: made
-        for each, made in list(_distributed.items())
+        for each, made in list(distributed.items())
         if each is model or not trained.isdisjoint(map(id, made.framework.trained.values()))
     }
     if not before:
@@ -231,7 +203,7 @@ def _make_room(framework: Torch, process: Process) -> Loop | None:
             if part is not None:
                 part.remove()
         made.framework.release()
-        del _distributed[each]
+        del distributed[each]
         left = {name: own for name, own in made.framework.trained.items() if id(own) not in of_model}
         _abandoned.add(left, type(each).__name__, type(model).__name__)
     _abandoned.take(framework.trained.values())
@@ -276,180 +248,3 @@ def _spans(framework: Torch, process: Process, settings: Settings) -> Spans | No
     if spans is not None:
         watch(spans, framework.model, framework.optimizer)
     return spans
-
-
-@contextlib.contextmanager
-def no_sync(model: torch.nn.Module) -> Iterator[None]:
-    """Accumulate gradients inside, in backward, without communication; also `model.no_sync()`."""
-    found = distributed_of(model)
-    with found.session.no_sync():
-        yield
-    found.loop.accumulating = True
-
-
-def join(
-    *models: torch.nn.Module,
-    divide_by_initial_world_size: bool = True,
-    throw_on_early_termination: bool = False,
-) -> contextlib.AbstractContextManager[None]:
-    """Train with unequal numbers of batches: `with hk.join(model):` around the loop, on all ranks.
-
-    A rank that leaves the body first takes part in the others' reductions with zeros, until all ranks have left. Then all go on
-    from the state of the highest rank among those that finished last: parameters, buffers and, other than with the `join` of
-    DistributedDataParallel, the optimizer's state. Inside, a step is one forward and backward with communication; buffers are
-    sent before its forward, from the highest rank that has a batch, as DistributedDataParallel does.
-
-    Args:
-        models: distributed models, in the order in which their backward passes come.
-        divide_by_initial_world_size: True: gradients are sums over the ranks that have batches, divided by the number of all
-            ranks. False: divided by the number of those that have batches.
-        throw_on_early_termination: True: when the first rank has finished, all ranks raise UsageError at the next forward.
-
-    Raises:
-        UsageError: a finished rank cannot contribute zeros to a model's reductions: policies that promise less than the mean,
-            local steps, parameter servers.
-    """
-    found = [(distributed_of(model), distributed_of(model).session.joinable()) for model in models]
-    windows = [
-        joining.Window(
-            each.framework,
-            session,
-            each.buffers,
-            each.before_forward,
-            by_initial_world=divide_by_initial_world_size,
-            throws=throw_on_early_termination,
-        )
-        for each, session in found
-        if session is not None and each.buffers is not None
-    ]
-    return joining.joined_training(windows)
-
-
-def flush(model: torch.nn.Module) -> None:
-    """Apply all gradients that were made and not applied yet: `optimizer.step()` is called once for each update that is left.
-
-    For plans with merged or late gradients, before the model is evaluated or saved, and at the end; with other plans there is
-    nothing to do. All ranks call it at the same place, after a step.
-
-    Raises UsageError when the last backward's gradients wait for a step.
-    """
-    distributed_of(model).session.flush()
-
-
-def log(model: torch.nn.Module, **values: Any) -> None:
-    """Add values of this step (`step=3, loss=2.5`) to the trace, if one is written.
-
-    `loss` is also watched, where updates are merged or late: when it grows beyond its earlier values, all ranks go back to a safer
-    schedule. The loss is this rank's own, a number or a tensor of one; a value in each step is best.
-
-    `weight`: what this step counts by, such as tokens, where ranks step alone with `Local(weights="logged")`; log it before the
-    optimizer's step.
-
-    Raises UsageError for a loss that is no number, or a weight that is none above or at 0.
-    """
-    session = distributed_of(model).session
-    if "loss" in values:
-        values["loss"] = _number("loss", values["loss"])
-        session.observe(loss=values["loss"])
-    if "weight" in values:
-        values["weight"] = _number("weight", values["weight"])
-        if not 0 <= values["weight"] < math.inf:
-            raise UsageError(f"log: weight={values['weight']:g} is not a number from 0 on")
-        session.observe(weight=values["weight"])
-    if session.spans is not None:
-        session.spans.log(**values)
-
-
-def curvature(model: torch.nn.Module, loss: Callable[[], torch.Tensor], *, iterations: int = 20) -> float:
-    """Return how curved the loss is at the model's parameters: the largest eigenvalue of its Hessian, by power iteration on finite
-    differences.
-
-    The curvature decides how late gradients may be at a learning rate; a job that may use late gradients judges them by it. Call it
-    before the loop, on all ranks or on some; nothing is sent.
-
-    Args:
-        model: a distributed model. Parameters, buffers, gradients and the state of torch's random numbers are restored.
-        loss: a forward on a fixed batch, which returns its loss; it is called twice an iteration.
-        iterations: limit of iterations; they end when the value moves by less than 1 %.
-
-    Raises UsageError for a loss that is no finite scalar of the parameters.
-
-    >>> model = torch.nn.Linear(2, 1, bias=False)
-    >>> model, _ = distribute(model, torch.optim.SGD(model.parameters(), lr=0.1))
-    >>> round(curvature(model, lambda: 2 * model.weight.square().sum()), 3)
-    4.0
-    """
-    found = distributed_of(model)
-    value = largest_curvature(model, found.framework.optimizer, loss, iterations)
-    found.session.observe(curvature=value)
-    return value
-
-
-def record(model: torch.nn.Module, **values: float) -> None:
-    """Add values of this step to this rank's statistics, which a policy reads. Without a policy, this does nothing."""
-    for name, value in values.items():
-        distributed_of(model).session.record(name, value)
-
-
-def clip_grad_norm_(model: torch.nn.Module, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
-    """Clip all gradients of a distributed model as `torch.nn.utils.clip_grad_norm_` does. With gates, wait for all of them first.
-
-    Where owners update, all ranks must call it: each adds the norm of what it owns, and clips that.
-    """
-    found = distributed_of(model)
-    session = found.session
-    session.settle()
-    if found.framework.anchor.awaits_step:
-        return found.framework.anchor.clip(max_norm, norm_type)
-    if not session.owners:
-        return torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm, norm_type)
-    if session.owners.in_join is not None:
-        session.owners.in_join(max_norm, norm_type)
-    numbers = session.owners.numbers
-    return clip_divided(model.parameters(), found.framework.division, numbers, max_norm, norm_type)
-
-
-def agreed(model: torch.nn.Module) -> dict[str, Value]:
-    """Return the values on which all ranks agree in the current epoch, by name, and its number as `epoch`."""
-    return dict(distributed_of(model).session.agreed())
-
-
-def steps(model: torch.nn.Module) -> int:
-    """Return the number of steps that were made since the job began, as all ranks count them.
-
-    With `Local(paced=True)`, a step of a slow rank counts as several of the fastest one. Ranks are alike whenever the number is a
-    multiple of `every`: let a loop end there, and flush there.
-    """
-    return distributed_of(model).session.iteration
-
-
-def rank(model: torch.nn.Module) -> int:
-    """Return this process's rank in the job of a distributed model."""
-    return distributed_of(model).session.job.rank
-
-
-def world(model: torch.nn.Module) -> int:
-    """Return the number of ranks in the job of a distributed model."""
-    return distributed_of(model).session.job.world
-
-
-def _number(name: str, value: Any) -> float:
-    try:
-        return float(value.detach() if isinstance(value, torch.Tensor) else value)
-    except (RuntimeError, TypeError, ValueError) as error:
-        raise UsageError(f"log: {name}={value!r} is no number") from error
-
-
-def distributed_of(model: torch.nn.Module) -> Distributed:
-    """Return what `distribute` made of the model. UsageError: the model is not distributed."""
-    if not isinstance(model, torch.nn.Module):
-        raise UsageError(
-            f"not a model, but of type {type(model).__name__}\n"
-            "hint: the model itself, which hk.distribute has returned, and not its parameters"
-        )
-    found = _distributed.get(model)
-    if found is None:
-        raise UsageError(
-            "the model is not distributed\nhint: model, optimizer = hk.distribute(model, optimizer)"
-        )
-    return found

@@ -21,7 +21,8 @@ from hocket.torch.anchor import Anchor
 from hocket.torch.announced import Announced
 from hocket.torch.backward import when_it_ends
 from hocket.torch.devices import accelerator
-from hocket.torch.division import DividedGradient, Division
+from hocket.torch.divided_gradient import DividedGradient
+from hocket.torch.division import Division
 from hocket.torch.forward_hooks import Hook, before_forward
 from hocket.torch.gates import Gates
 from hocket.torch.hyperparameters import learning_of, options_of

@@ -35,8 +35,7 @@ from hocket.torch.fsdp_units import Unit, local, units_of
 from hocket.torch.hooked import Hooked, check_hook, check_ranks, hook_of
 from hocket.torch.older import FSDPModule
 from hocket.torch.rendezvous import publish
-from hocket.training.assemble.asked import agree_on_call
-from hocket.training.assemble.choice import policy_of, promise_asked
+from hocket.training.assemble.asked import agree_on_call, policy_asked, promise_asked
 from hocket.training.features import of_plan
 from hocket.training.memory.buckets import LoadedBucket
 from hocket.training.memory.scopes import Scope
@@ -175,7 +174,7 @@ def hsdp_hook(
     settings = Settings.from_environment()
     units = list(units_of(model))
     _check_units(units)
-    policy = policy_of(plan, policy, settings)
+    policy = policy_asked(plan, policy, settings)
     promise = promise_asked(promise, settings)
     _check_policy(plan, policy, promise)
     check_hook(FSDP, policy, promise, settings)

@@ -11,7 +11,7 @@ import torch
 
 from hocket.errors import UsageError
 from hocket.torch import scaled_rates
-from hocket.torch.distribute import Distributed, distributed_of
+from hocket.torch.in_training import Distributed, distributed_of
 from hocket.torch.optimizers import wrapped_step
 from hocket.torch.weighing import scaled, weigh
 from hocket.training.loop.changes import Told

@@ -37,7 +37,6 @@ fn on_a_link(buckets: &[Timed]) -> (Computation, Vec<Piece>) {
     };
     let piece = |(at, each): (usize, &Timed)| Piece {
         start_s: ready(at),
-        due_s: 0.0,
         head_s: 0.0,
         tail_s: 0.0,
         alone_s: each.busy_s[0],

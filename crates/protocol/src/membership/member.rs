@@ -3,11 +3,9 @@
 //! The engine tells what happens to it ([`Event`]) and does what it is told ([`Action`]), in order. While nothing is lost, the machine
 //! only counts steps. The rule that all depends on: after its report a member commits nothing of that epoch by itself.
 
-mod exit;
+mod loss;
 
-pub use exit::Exit;
-
-use super::{Decision, Kind, Limits, Note, Order, Report, Script};
+use super::{Decision, Ending, Limits, Note, Order, PAUSE_MAX, Report, Script};
 use crate::epoch::Votes;
 use crate::planted::Bug;
 use hocket_ids::Member;
@@ -98,6 +96,37 @@ pub enum Action {
     Exit(Exit),
 }
 
+/// Why a process takes no further part.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Exit {
+    /// It left in order.
+    #[error("left the job")]
+    Left,
+    /// The job goes on without it.
+    #[error("evicted in epoch {epoch}: {why}")]
+    Evicted {
+        /// Since when.
+        epoch: u64,
+        /// For people.
+        why: String,
+    },
+    /// It cannot go on alone, and the coordinator is not there to decide.
+    #[error("the coordinator was not heard for {waited:?}, and this member cannot go on without a decision")]
+    CoordinatorLost {
+        /// How long.
+        waited: Duration,
+    },
+    /// The coordinator ended the job.
+    #[error("the job ends: {0}")]
+    Ended(Ending),
+    /// Something that only a fault of ours, or a forged message, can do.
+    #[error("the membership contradicts itself: {what}")]
+    Contradiction {
+        /// For people.
+        what: String,
+    },
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     /// Before its first epoch.
@@ -131,9 +160,6 @@ pub struct Participant {
     /// How long nobody was there who could decide, in our own waking time.
     waited: Duration,
 }
-
-/// Between two ticks, no more than this counts: the rest was our own sleep.
-const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 impl Participant {
     /// A process that wants to be `me`, on `host`. `steps`: of the state that it brings, which is how a founder begins; none for a joiner.
@@ -256,33 +282,6 @@ impl Participant {
         if self.phase == Phase::Reported && self.script != before { self.report() } else { Vec::new() }
     }
 
-    fn lost(&mut self, peer: Member) -> Vec<Action> {
-        let ours = self.epoch.as_ref().is_some_and(|each| each.has(peer));
-        if !ours || !self.suspects.insert(peer) {
-            return Vec::new();
-        }
-        match self.phase {
-            Phase::Training => self.quiesce(),
-            // The coordinator has to know whom else we cannot hear.
-            Phase::Reported => self.report(),
-            Phase::Quiescing | Phase::Waiting | Phase::Leaving | Phase::Ended => Vec::new(),
-        }
-    }
-
-    fn quiesce(&mut self) -> Vec<Action> {
-        let rules = self.limits.rules;
-        self.phase = Phase::Quiescing;
-        let mut actions = vec![Action::Quiesce];
-        if rules.broken(Bug::RestoreBeforeDecision) && self.prepared.is_none() {
-            actions.push(Action::Restore);
-        }
-        if rules.broken(Bug::ReportBeforeQuiesced) {
-            self.phase = Phase::Reported;
-            actions.extend(self.report());
-        }
-        actions
-    }
-
     fn order(&mut self, order: Order) -> Vec<Action> {
         match order {
             Order::Propose(proposal) => self.proposed(proposal),
@@ -399,66 +398,6 @@ impl Participant {
         if is_in && self.wants_to_leave {
             actions.extend(self.say(Note::Leave));
         }
-        actions
-    }
-
-    fn recalled(&mut self, next: u64) -> Vec<Action> {
-        if self.epoch.as_ref().is_some_and(|each| each.epoch >= next) {
-            return Vec::new();
-        }
-        match self.phase {
-            Phase::Training => self.quiesce(),
-            // Nothing runs in these, and the script does nothing else.
-            Phase::Waiting | Phase::Leaving => {
-                self.script_is(Script::Waits);
-                self.phase = Phase::Reported;
-                self.report()
-            }
-            Phase::Reported => self.report(),
-            Phase::Quiescing | Phase::Ended => Vec::new(),
-        }
-    }
-
-    fn decided(&mut self, decision: Decision) -> Vec<Action> {
-        let rules = self.limits.rules;
-        let current = self.epoch.as_ref().map_or(0, |each| each.epoch);
-        if decision.epoch < current || decision.epoch == current && !rules.broken(Bug::ObeyTwice) {
-            return Vec::new();
-        }
-        if !decision.has(self.me) {
-            let why = "the coordinator decided without this member".into();
-            return vec![Action::Exit(Exit::Evicted { epoch: decision.epoch, why })];
-        }
-        let steps = match decision.kind {
-            Kind::Loss { steps } => steps,
-            Kind::Founded => 0,
-            Kind::Planned => return vec![contradiction("a planned epoch was decided, not proposed".into())],
-        };
-        if decision.fresh.contains(&self.me) {
-            return self.enter(decision);
-        }
-        if self.epoch.is_some() && self.phase != Phase::Reported && !rules.broken(Bug::ObeyTwice) {
-            return vec![contradiction(format!(
-                "epoch {} was decided before this member reported",
-                decision.epoch
-            ))];
-        }
-        let own = self.steps;
-        let stands = own.is_some_and(|own| own + 1 == steps) && self.prepared.is_some();
-        if stands && !rules.broken(Bug::RedoWhatStands) {
-            let mut actions = self.commit(steps - 1);
-            actions.extend(self.enter(decision));
-            return actions;
-        }
-        if own != Some(steps) && !stands {
-            let what = format!("{steps} steps stand, this member has {own:?}");
-            return vec![contradiction(what)];
-        }
-        let already = rules.broken(Bug::RestoreBeforeDecision) && self.prepared.is_none();
-        let skipped = already || rules.broken(Bug::RedoWithoutRestore);
-        let mut actions = if skipped { Vec::new() } else { vec![Action::Restore] };
-        actions.extend(self.enter(decision));
-        actions.push(Action::Redo { step: own.unwrap_or(steps) });
         actions
     }
 

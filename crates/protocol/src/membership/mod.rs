@@ -25,6 +25,9 @@ use std::time::Duration;
 /// Members of a job, at most: what a journal's record may hold.
 pub const MEMBERS_MAX: usize = 4096;
 
+/// Between two ticks of a machine, no more than this counts: the rest was our own sleep.
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+
 /// How an epoch came about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -12,7 +14,8 @@ import click
 from hocket.artefacts.promise import promise_of
 from hocket.artefacts.writing import makeable
 from hocket.cli.shared.values import COUNTS, STEPS, TRACE_BYTES, One, Word
-from hocket.start.remote import SSH
+from hocket.start.processes import ProcessSpec
+from hocket.start.remote import SSH, processes_over, store_for
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -83,14 +86,37 @@ store_option = click.option(
 )
 
 
-def remote_options(command: Command) -> Command:
-    """Add options that start ranks on other machines: `--hosts`, `--ssh`, `--python`, `--store`."""
-    hosts = hosts_option(
+@dataclass(frozen=True)
+class Remote:
+    """Machines on which ranks are started over ssh, if there are `hosts`."""
+
+    hosts: Path | None
+    ssh: str
+    interpreter: str
+    store: str | None
+
+    def processes(self, names: Sequence[str], argv: Sequence[str]) -> list[ProcessSpec]:
+        """Return specifications of `argv` on each of these hosts, by rank."""
+        return processes_over(self.ssh, names, argv, self.interpreter)
+
+    def store_for(self, names: Sequence[str]) -> str:
+        """Return `HOST:PORT` of the store as these hosts reach it."""
+        return store_for(names, self.store, self.ssh)
+
+
+def remote_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add options that start ranks on other machines, as `remote`: `--hosts`, `--ssh`, `--python`, `--store`."""
+
+    @functools.wraps(command)
+    def with_remote(
+        *, hosts: Path | None, ssh: str, interpreter: str, store: str | None, **others: Any
+    ) -> None:
+        command(remote=Remote(hosts, ssh, interpreter, store), **others)
+
+    with_hosts = hosts_option(
         "Hosts file, `NAME [slots=N]` a line, or hosts: ranks are started over ssh.  [default: this machine]"
     )
-    for option in (store_option, python_option, ssh_option, hosts):
-        command = option(command)
-    return command
+    return with_hosts(ssh_option(python_option(store_option(with_remote))))
 
 
 def trace_bounds_options(command: Command) -> Command:

@@ -10,7 +10,7 @@ WARM_UP_STEPS = 2
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
-    """Model of the demo. `steps`: enough to learn something, few enough for a demo of five minutes."""
+    """Model of the demo. `steps`: enough to learn something, few enough for a demo of four minutes."""
 
     label: str
     metric_name: str
@@ -21,7 +21,7 @@ MODELS = {
     "transformer": Model(
         label="byte-level transformer, 3.3 M parameters, Python's standard library",
         metric_name="bits per byte",
-        steps=25,
+        steps=15,
     ),
     "digits": Model(
         label="CNN, 0.15 M parameters, on scikit-learn's digits", metric_name="accuracy", steps=150

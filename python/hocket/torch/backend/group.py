@@ -13,19 +13,8 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import (
-    AllgatherOptions,
-    AllreduceCoalescedOptions,
-    AllreduceOptions,
-    AllToAllOptions,
-    BarrierOptions,
-    BroadcastOptions,
-    GatherOptions,
-    ReduceOptions,
-    ReduceScatterOptions,
-    ScatterOptions,
-    Work,
-)
+from torch._C import _distributed_c10d as c10d
+from torch._C._distributed_c10d import Work
 
 from hocket.torch.backend import reductions, sparse, tensors
 from hocket.torch.backend.collectives import Collectives
@@ -37,16 +26,16 @@ from hocket.torch.backend.tasks import DONE, Task, Tasks
 from hocket.torch.uncompiled import uncompiled_methods
 
 # Options for callers that pass none; torch's defaults.
-ALL_TO_ALL = AllToAllOptions()
-ALLGATHER = AllgatherOptions()
-ALLREDUCE = AllreduceOptions()
-ALLREDUCE_COALESCED = AllreduceCoalescedOptions()
-BARRIER = BarrierOptions()
-BROADCAST = BroadcastOptions()
-GATHER = GatherOptions()
-REDUCE = ReduceOptions()
-REDUCE_SCATTER = ReduceScatterOptions()
-SCATTER = ScatterOptions()
+ALL_TO_ALL = c10d.AllToAllOptions()
+ALLGATHER = c10d.AllgatherOptions()
+ALLREDUCE = c10d.AllreduceOptions()
+ALLREDUCE_COALESCED = c10d.AllreduceCoalescedOptions()
+BARRIER = c10d.BarrierOptions()
+BROADCAST = c10d.BroadcastOptions()
+GATHER = c10d.GatherOptions()
+REDUCE = c10d.ReduceOptions()
+REDUCE_SCATTER = c10d.ReduceScatterOptions()
+SCATTER = c10d.ScatterOptions()
 
 Tensors = Sequence[torch.Tensor]
 Act = Callable[[Collectives, Tensors, Tensors], None]
@@ -146,10 +135,9 @@ class Group(Configured):
     ) -> Work:
         """Gather every rank's tensors: `outputs[rank][i]` becomes tensor `i` of `rank`."""
         by_input = [[of_rank[at] for of_rank in outputs] for at in range(len(inputs))]
-        works = [
-            self.allgather([gathered], [own], opts) for gathered, own in zip(by_input, inputs, strict=True)
-        ]
-        return Tasks(works)
+        return Tasks(
+            [self.allgather([gathered], [own], opts) for gathered, own in zip(by_input, inputs, strict=True)]
+        )
 
     def all_gather_single(self, output: torch.Tensor, own: torch.Tensor, opts: Any = ALLGATHER) -> Task:
         """Gather every rank's tensor, concatenated."""
@@ -168,10 +156,9 @@ class Group(Configured):
         opts: Any = ALLGATHER,
     ) -> Work:
         """Gather each tensor, concatenated by rank."""
-        works = [
-            self.all_gather_single(output, own, opts) for output, own in zip(outputs, inputs, strict=True)
-        ]
-        return Tasks(works)
+        return Tasks(
+            [self.all_gather_single(output, own, opts) for output, own in zip(outputs, inputs, strict=True)]
+        )
 
     def gather(  # type: ignore[override]
         self,
@@ -256,10 +243,9 @@ class Group(Configured):
         opts: Any = REDUCE_SCATTER,
     ) -> Work:
         """Reduce this rank's part of each tensor."""
-        works = [
-            self.reduce_scatter_single(out, whole, opts) for out, whole in zip(outputs, inputs, strict=True)
-        ]
-        return Tasks(works)
+        return Tasks(
+            [self.reduce_scatter_single(out, whole, opts) for out, whole in zip(outputs, inputs, strict=True)]
+        )
 
     def alltoall(
         self,

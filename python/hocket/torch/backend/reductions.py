@@ -17,6 +17,7 @@ import torch
 import torch.distributed as dist
 
 from hocket.torch.backend.tensors import Lent, contiguous, is_dense, lend
+from hocket.torch.dtypes import DTYPES
 
 NAMES = {
     "SUM": "sum",
@@ -30,16 +31,7 @@ NAMES = {
     "BXOR": "xor",
 }
 """Names of reductions in torch → native names."""
-ELEMENTS = {
-    torch.float64: "f64",
-    torch.float32: "f32",
-    torch.float16: "f16",
-    torch.bfloat16: "bf16",
-    torch.int64: "i64",
-    torch.int32: "i32",
-    torch.int8: "i8",
-    torch.uint8: "u8",
-}
+ELEMENTS = DTYPES | {torch.int64: "i64", torch.int32: "i32", torch.int8: "i8", torch.uint8: "u8"}
 CARRIERS = {
     torch.int16: torch.int32,
     torch.float8_e4m3fn: torch.float32,

@@ -21,7 +21,7 @@ from hocket.artefacts.promise import Promise
 from hocket.errors import UsageError
 from hocket.policy.policy import Policy
 from hocket.settings import Settings
-from hocket.torch.distribute import distributed_of, join
+from hocket.torch.in_training import distributed_of, join
 from hocket.torch.module_buffers import Keep
 from hocket.torch.trainers import checkpoint
 from hocket.torch.trainers.options import Options, apply_late, clip_norm, steps

@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 from hocket.errors import UsageError
 from hocket.torch.checkpoint import load_state_dict, optimizer_state, state_dict
-from hocket.torch.distribute import distributed_of, rank
+from hocket.torch.in_training import distributed_of, rank
 
 log = logging.getLogger("hocket.checkpoint")
 

@@ -15,12 +15,13 @@ from hocket.errors import UsageError
 from hocket.policy.policy import Policy
 from hocket.refusals import GIVEN, SERVERS, refused
 from hocket.settings import Settings
-from hocket.torch.distribute import clip_grad_norm_, distribute, distributed_of
+from hocket.torch.distribute import distribute
 from hocket.torch.group import check_given
+from hocket.torch.in_training import clip_grad_norm_, distributed_of
 from hocket.torch.module_buffers import Keep, check_keep
 from hocket.torch.optimizers import all_parameters
 from hocket.torch.trainers.group import group_of
-from hocket.training.assemble.choice import policy_of, promise_asked
+from hocket.training.assemble.asked import policy_asked, promise_asked
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +40,7 @@ class Options:
         """Raise UsageError for arguments and settings that no job of this trainer's can have, before it does anything."""
         settings = self._settings()
         check_given(trainer, settings)
-        policy_of(self.plan, self.policy, settings)
+        policy_asked(self.plan, self.policy, settings)
         promise_asked(self.promise, settings)
         check_keep(self.buffers)
         if self.local is not None and not isinstance(self.local, Local):

@@ -20,7 +20,7 @@ from hocket.errors import UsageError
 from hocket.policy.policy import Policy
 from hocket.settings import Settings
 from hocket.torch.checkpoint import load_state_dict, optimizer_state, state_dict
-from hocket.torch.distribute import distributed_of
+from hocket.torch.in_training import distributed_of
 from hocket.torch.module_buffers import Keep
 from hocket.torch.trainers.options import Options, apply_late, clip_norm
 

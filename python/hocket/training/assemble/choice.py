@@ -6,7 +6,6 @@ import functools
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 
@@ -14,26 +13,21 @@ from hocket import typed
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.gradient import Gradient
 from hocket.artefacts.local import Local, localized
-from hocket.artefacts.needs import Need, check_kept, needs_of, schedule_needs
-from hocket.artefacts.plan import Plan, Served, Traced
-from hocket.artefacts.promise import EXACT, Promise, promise_of
-from hocket.errors import UsageError
+from hocket.artefacts.needs import Need, check_kept
+from hocket.artefacts.plan import Plan, Served
+from hocket.artefacts.promise import EXACT, Promise
 from hocket.job.known.knowledge import Memory
 from hocket.job.rendezvous import Job
-from hocket.parameter_server.choice import ParameterServer
 from hocket.parameter_server.plan import serves
 from hocket.planning.asked import Asked, asked_for
 from hocket.planning.default import Choice, by_cluster, by_hosts, default_plan
 from hocket.planning.reordered import matters
 from hocket.planning.seconds import updates
-from hocket.policies.load import load
 from hocket.policy.epoch import Epoch, Epochs
-from hocket.policy.policy import Policy
 from hocket.policy.topology import Topology
-from hocket.refusals import BESIDE_OWNERS, ELASTIC, MEANS, PLAN, POLICY, REORDER, SEARCH, TURNS, refused
-from hocket.setting_values import seconds_of
+from hocket.refusals import BESIDE_OWNERS, ELASTIC, REORDER, refused
 from hocket.settings import Settings
-from hocket.training.assemble.asked import Given
+from hocket.training.assemble.asked import Given, wanted
 from hocket.training.autopilot.autopilot import Autopilot, useful
 from hocket.training.autopilot.knowledge import Knowledge
 from hocket.training.beside.beside import Beside
@@ -42,12 +36,12 @@ from hocket.training.beside.timer import Timer
 from hocket.training.elastic.driven import driven_source
 from hocket.training.elastic.plans import has_gates
 from hocket.training.elastic.source import Begin, members_source
-from hocket.training.features import check_elastic, check_elastic_settings, runs_elastic
-from hocket.training.memory import buckets as bucket_memory
+from hocket.training.features import check_elastic, runs_elastic
 from hocket.training.memory.arenas import arranged
 from hocket.training.memory.framework import Remote
 from hocket.training.memory.helpers import helps
-from hocket.training.memory.scopes import Scope, scopes_of
+from hocket.training.memory.runnable import check_runs
+from hocket.training.memory.scopes import Scope
 from hocket.training.prepared import Stay
 from hocket.training.process import Process
 from hocket.training.programs.source import Planned, ProgramSource, driven, of_plan, of_policy, planned_of
@@ -56,67 +50,6 @@ from hocket.training.servers.helping import Helpers
 from hocket.training.servers.served import ServedBuckets
 
 log = logging.getLogger("hocket.choice")
-
-
-def policy_of(plan: Plan | None, policy: Policy | None, settings: Settings) -> Policy | None:
-    """Return the given policy, or without a plan the one that the settings name. UsageError: one of them has another type."""
-    for what, given, kind, hint in (
-        ("plan", plan, Plan, "hocket.artefacts.files.read(FILE, Plan), or HOCKET_PLAN=FILE without one here"),
-        ("policy", policy, Policy, "an instance of its class, or HOCKET_POLICY=NAME without one here"),
-    ):
-        if given is not None and not isinstance(given, kind):
-            raise UsageError(
-                f"the {what} is of type {type(given).__name__}, not a {kind.__name__}\nhint: {hint}"
-            )
-    if policy is None and settings.policy is not None and plan is None:
-        return load(settings.policy)
-    return policy
-
-
-def check_settings(
-    policy: Policy | None,
-    settings: Settings,
-    *,
-    parameter_server: ParameterServer | None = None,
-) -> None:
-    """Raise UsageError if a setting would have no effect beside the others, or cannot be in an elastic job."""
-    if settings.coordinator is not None:
-        check_elastic_settings(settings, servers=parameter_server is not None)
-    if settings.reorder and policy is not None:
-        raise refused(REORDER, POLICY)
-
-
-def search_asked(given: Given, settings: Settings) -> float | None:
-    """Return the seconds that a search in training may take, given or by the settings; None: there is no search.
-
-    UsageError: the text is no time, or nothing may be searched for.
-    """
-    text = settings.search if given.search is None else given.search
-    settings.refuse_builder_without_search(searches=text is not None)
-    if text is None:
-        return None
-    budget_s = seconds_of(text)
-    if given.plan is not None:
-        raise refused(SEARCH, PLAN, given=f"plan `{given.plan.label}`")
-    if given.policy is not None:
-        raise refused(SEARCH, POLICY, given=f"policy {given.policy_name}")
-    return budget_s
-
-
-def promise_asked(promise: Promise | str | None, settings: Settings) -> Promise | None:
-    """Return the given promise, or the one that the settings name; None: none is asked for. UsageError: it cannot be kept."""
-    given = settings.promise if promise is None else promise
-    return None if given is None else promise_of(given)
-
-
-class _Wanted(NamedTuple):
-    """Wishes of script and settings: see `Given`."""
-
-    plan: Plan | None
-    scopes: list[Scope]
-    promise: Promise | None
-    search_s: float | None
-    local: Local | None
 
 
 def source_of(
@@ -136,7 +69,7 @@ def source_of(
     if process.elastic:
         return source_among(gradients, given, process=process, settings=settings)
     job = process.job
-    plan, scopes, promise, search_s, local = _wanted(given, process, settings)
+    plan, scopes, promise, search_s, local = wanted(given, process, settings)
     served, helpers = (None, None) if plan is None else _besides(plan, gradients, process, remote)
     if scopes:
         traced, timer = _of_policies(scopes, gradients, process)
@@ -145,11 +78,11 @@ def source_of(
         return of_plan(plan, gradients, job=job, traced=traced, timer=timer, served=served, helpers=helpers)
     may_drive = plan is None and local is None and not keeps_plan
     if may_drive and useful(job, asked=search_s is not None):
-        return _driven(gradients, process, promise or EXACT, search_s)
+        return _driven(gradients, process, promise, search_s)
     _warn_of_search(search_s, job)
     if plan is not None and settings.reorder and useful(job, asked=True) and matters(plan):
         return _reordered(plan, gradients, process, served, helpers)
-    made = plan or _alone(gradients, job, process.measurements.network, promise or EXACT, local)
+    made = plan or _alone(gradients, job, process.measurements.network, promise, local)
     return of_plan(made, gradients, job=job, served=served, helpers=helpers)
 
 
@@ -163,152 +96,7 @@ def source_among(
 ) -> ProgramSource:
     """Return the source of programs in an elastic job, of all that meet. `begin`: epoch that it is in; None: at its start. Errors:
     as `source_of`."""
-    plan, scopes, promise, search_s, local = _wanted(given, process, settings)
-    return _among(
-        plan,
-        scopes,
-        gradients,
-        process=process,
-        promise=promise or EXACT,
-        begin=begin,
-        search_s=search_s,
-        local=local,
-    )
-
-
-def _wanted(given: Given, process: Stay, settings: Settings) -> _Wanted:
-    """Return what is asked for. UsageError: it does not go together, or promises less than is asked."""
-    search_s = search_asked(given, settings)
-    plan, policy, promise, _, local = given
-    if local is not None:
-        if search_s is not None:
-            raise refused(SEARCH, PLAN, given=f"local={local}")
-        check_kept(promise, schedule_needs(local.schedule(local.fragments)), "local")
-        plan = None if plan is None else localized(plan, local)
-    if plan is not None:
-        check_world(plan, process)
-        check_kept(promise, needs_of(plan), f"plan `{plan.label}`")
-    scopes = _scopes(plan, policy)
-    alone = local is not None or (plan is not None and plan.schedule.steps == "local")
-    for scope in scopes:
-        if alone and scope.policy.contract == "none":
-            raise refused(MEANS, TURNS, where=f"policy {scope.route.policy}, which promises nothing")
-        check_kept(promise, scope.needs, f"policy {scope.route.policy}")
-    if scopes and settings.reorder:
-        raise refused(REORDER, POLICY)
-    return _Wanted(plan, scopes, promise, search_s, local)
-
-
-def _besides(
-    plan: Plan,
-    gradients: Mapping[str, Gradient],
-    process: Process,
-    remote: Callable[[Sequence[str]], Remote],
-) -> tuple[ServedBuckets | None, Helpers | None]:
-    """Return the worker's half of parameter servers, or of helpers, if ranks that do not train have a part in the plan."""
-    if not serves(plan) and not helps(plan):
-        return None, None
-    bucket_memory.check_runs(plan, gradients)
-    if helps(plan):
-        return None, Helpers(process)
-    held = [each for each in plan.buckets if isinstance(each.route, Served)]
-    names = dict.fromkeys(name for each in held for name in each.variables)
-    return ServedBuckets(plan, gradients, remote(list(names)), process), None
-
-
-def _builders(settings: Settings) -> list[Asked]:
-    """Return the builder that a search asks, if there is one; all ranks load it, so that a mistake ends all of them at once."""
-    if settings.builder is None:
-        return []
-    asked = asked_for(settings.builder)
-    for _ in asked.variants():
-        pass
-    return [asked]
-
-
-def check_world(plan: Plan, process: Stay) -> None:
-    """Raise UsageError if the plan is for another number of ranks."""
-    job = process.everyone
-    if plan.world != job.world:
-        raise UsageError(
-            f"the plan is for {plan.world} ranks, the job has {job.world}\nhint: make a new plan"
-        )
-    if len(plan.workers) != process.job.world:
-        raise UsageError(
-            f"{len(plan.workers)} ranks of the plan train, and {process.job.world} of the job\n"
-            "hint: as many parameter servers, or helpers, as the plan has"
-        )
-
-
-def _reordered(
-    plan: Plan,
-    gradients: Mapping[str, Gradient],
-    process: Process,
-    served: ServedBuckets | None,
-    helpers: Helpers | None,
-) -> ProgramSource:
-    """Return the source of a job that may change only the orders of ranks in its plan."""
-    bucket_memory.check_runs(plan, gradients)
-    plan = arranged(plan, gradients)
-    planned = functools.partial(_same, plan)
-    job = process.job
-    knowledge = Knowledge(
-        job.hosts, tuple(gradients.values()), process.measurements.cluster, EXACT, given=plan
-    )
-    autopilot = Autopilot(
-        Beside(job, process.abort),
-        process.engine,
-        knowledge,
-        lambda _: plan,
-        ready=dict if served is None else served.programs,
-    )
-    return driven(autopilot, planned, gradients, job, served=served, helpers=helpers)
-
-
-def _driven(
-    gradients: Mapping[str, Gradient], process: Process, promise: Promise, search_s: float | None
-) -> ProgramSource:
-    """Return the source of a job with an autopilot, which begins with the last job's plan on these hosts and model, if any."""
-    job = process.job
-    memory = Memory(job)
-    last = _recalled(memory, gradients, process, promise)
-    cluster = process.measurements.network
-    if last is None:
-        planned = _default_plan(gradients, job, cluster, promise)
-    else:
-        bucket_memory.check_runs(last, gradients)
-        planned = functools.partial(_same, last)
-
-    def default(epoch: Epoch) -> Plan:
-        return planned_of(planned, epoch, gradients)
-
-    knowledge = Knowledge(
-        job.hosts,
-        tuple(gradients.values()),
-        cluster,
-        promise,
-        memory=memory,
-        search_s=search_s,
-        builders=_builders(job.settings),
-        guard=job.settings.guard,
-        drives=job.settings.autopilot,
-    )
-    autopilot = Autopilot(Beside(job, process.abort), process.engine, knowledge, default)
-    return driven(autopilot, planned, gradients, job)
-
-
-def _among(
-    plan: Plan | None,
-    scopes: Sequence[Scope],
-    gradients: Mapping[str, Gradient],
-    *,
-    process: Stay,
-    promise: Promise,
-    begin: Begin | None,
-    search_s: float | None,
-    local: Local | None,
-) -> ProgramSource:
-    """Return the source of an elastic job, of all that have met."""
+    plan, scopes, promise, search_s, local = wanted(given, process, settings)
     gated = any(each.policy.gates for each in scopes) if plan is None else has_gates(plan)
     if gated and begin is None and process.job.rank == 0:
         log.warning(
@@ -337,6 +125,90 @@ def _among(
         check=check_elastic,
     )
     return driven_source(plan, knowledge, gradients, process=process, begin=begin)
+
+
+def _besides(
+    plan: Plan,
+    gradients: Mapping[str, Gradient],
+    process: Process,
+    remote: Callable[[Sequence[str]], Remote],
+) -> tuple[ServedBuckets | None, Helpers | None]:
+    """Return the worker's half of parameter servers, or of helpers, if ranks that do not train have a part in the plan."""
+    if not serves(plan) and not helps(plan):
+        return None, None
+    check_runs(plan, gradients)
+    if helps(plan):
+        return None, Helpers(process)
+    held = [each for each in plan.buckets if isinstance(each.route, Served)]
+    names = dict.fromkeys(name for each in held for name in each.variables)
+    return ServedBuckets(plan, gradients, remote(list(names)), process), None
+
+
+def _builders(settings: Settings) -> list[Asked]:
+    """Return the builder that a search asks, if there is one; all ranks load it, so that a mistake ends all of them at once."""
+    if settings.builder is None:
+        return []
+    asked = asked_for(settings.builder)
+    for _ in asked.variants():
+        pass
+    return [asked]
+
+
+def _reordered(
+    plan: Plan,
+    gradients: Mapping[str, Gradient],
+    process: Process,
+    served: ServedBuckets | None,
+    helpers: Helpers | None,
+) -> ProgramSource:
+    """Return the source of a job that may change only the orders of ranks in its plan."""
+    check_runs(plan, gradients)
+    plan = arranged(plan, gradients)
+    planned = functools.partial(_same, plan)
+    job = process.job
+    knowledge = Knowledge(
+        job.hosts, tuple(gradients.values()), process.measurements.cluster, EXACT, given=plan
+    )
+    autopilot = Autopilot(
+        Beside(job, process.abort),
+        process.engine,
+        knowledge,
+        lambda _: plan,
+        ready=dict if served is None else served.programs,
+    )
+    return driven(autopilot, planned, gradients, job, served=served, helpers=helpers)
+
+
+def _driven(
+    gradients: Mapping[str, Gradient], process: Process, promise: Promise, search_s: float | None
+) -> ProgramSource:
+    """Return the source of a job with an autopilot, which begins with the last job's plan on these hosts and model, if any."""
+    job = process.job
+    memory = Memory(job)
+    last = _recalled(memory, gradients, process, promise)
+    cluster = process.measurements.network
+    if last is None:
+        planned = _default_plan(gradients, job, cluster, promise)
+    else:
+        check_runs(last, gradients)
+        planned = functools.partial(_same, last)
+
+    def default(epoch: Epoch) -> Plan:
+        return planned_of(planned, epoch, gradients)
+
+    knowledge = Knowledge(
+        job.hosts,
+        tuple(gradients.values()),
+        cluster,
+        promise,
+        memory=memory,
+        search_s=search_s,
+        builders=_builders(job.settings),
+        guard=job.settings.guard,
+        drives=job.settings.autopilot,
+    )
+    autopilot = Autopilot(Beside(job, process.abort), process.engine, knowledge, default)
+    return driven(autopilot, planned, gradients, job)
 
 
 def _driven_among(
@@ -395,12 +267,6 @@ def _recalled(
 
 def _same(plan: Plan, _backward: Sequence[str]) -> Plan:
     return plan
-
-
-def _scopes(plan: Plan | None, policy: Policy | None) -> list[Scope]:
-    if plan is not None:
-        return scopes_of(plan, policy)
-    return [] if policy is None else [Scope(Traced(policy=type(policy).__name__), policy)]
 
 
 def _of_policies(

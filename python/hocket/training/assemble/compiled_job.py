@@ -13,8 +13,8 @@ from hocket.job.first_file import of_rank_0
 from hocket.policy.policy import Policy, Value
 from hocket.refusals import check_able
 from hocket.settings import Settings
-from hocket.training.assemble.asked import Given, agree_on_call
-from hocket.training.assemble.choice import policy_of, promise_asked, spans_of
+from hocket.training.assemble.asked import Given, agree_on_call, policy_asked, promise_asked
+from hocket.training.assemble.choice import spans_of
 from hocket.training.assemble.start import compiled_session_of, prepare
 from hocket.training.features import of_plan, of_settings, of_source
 from hocket.training.memory.compiled_model import CompiledModel
@@ -55,7 +55,7 @@ class CompiledJob(Generic[M]):
         """
         settings = settings or Settings.from_environment()
         check_able(model.script, model.able, of_settings(settings))
-        policy = policy_of(plan, policy, settings)
+        policy = policy_asked(plan, policy, settings)
         asked = promise_asked(promise, settings)
         process = joined(settings)
         with reporting(process):

@@ -12,6 +12,7 @@ from hocket.artefacts.plan import Plan, Rule
 from hocket.job.rendezvous import Job
 from hocket.training.memory import buckets
 from hocket.training.memory.buckets import CompiledBucket
+from hocket.training.memory.runnable import check_runs
 
 
 def key_of(plan: Plan) -> str:
@@ -41,7 +42,7 @@ class Plans:
         is refused."""
         key = key_of(plan)
         if key not in self._held:
-            buckets.check_runs(plan, self._gradients)
+            check_runs(plan, self._gradients)
             if self._check is not None:
                 self._check(plan)
             made = buckets.of_plan(plan, self._gradients, self._ready(), job=self._job)

@@ -20,8 +20,8 @@ from hocket.training.autopilot.stopwatch import Stopwatch
 from hocket.training.beside.beside import Beside
 from hocket.training.elastic.plans import with_barrier
 from hocket.training.elastic.source import Begin, Sources
-from hocket.training.memory import buckets as bucket_memory
 from hocket.training.memory.arenas import arranged
+from hocket.training.memory.runnable import check_runs
 from hocket.training.prepared import Stay
 from hocket.training.programs.source import ProgramSource, driven
 
@@ -38,7 +38,7 @@ def driven_source(
 
     ArtefactError: the plan is not sound. UsageError: the plan has parts that sessions do not run.
     """
-    bucket_memory.check_runs(plan, gradients)
+    check_runs(plan, gradients)
     number = 0 if begin is None else begin[0]
     return _Driven(gradients, process).of(
         plan, process.job, Epoch(number), knowledge, members=0, watch=Stopwatch()

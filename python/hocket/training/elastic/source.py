@@ -24,6 +24,7 @@ from hocket.training.elastic.plans import with_barrier
 from hocket.training.memory import buckets as bucket_memory
 from hocket.training.memory.arenas import arranged
 from hocket.training.memory.buckets import CompiledBucket
+from hocket.training.memory.runnable import check_runs
 from hocket.training.memory.scopes import Scope, initial
 from hocket.training.prepared import Stay
 from hocket.training.programs.source import ProgramSource
@@ -49,7 +50,7 @@ def members_source(
     parts that sessions do not run.
     """
     if plan is not None:
-        bucket_memory.check_runs(plan, gradients)
+        check_runs(plan, gradients)
         plan = apart(plan, process.job.hosts)
     number, agreed = begin or (0, initial(scopes))
     return Sources(plan is None, scopes, gradients, process, local).of(

@@ -25,6 +25,7 @@ from hocket.training.beside.timer import Timer
 from hocket.training.memory import buckets as bucket_memory
 from hocket.training.memory.arenas import arranged
 from hocket.training.memory.buckets import CompiledBucket, Launch, LoadedBucket
+from hocket.training.memory.runnable import check_runs
 from hocket.training.memory.scopes import Scope, initial
 from hocket.training.programs.traced import TracedBuckets
 from hocket.training.servers.helping import Helpers
@@ -177,7 +178,7 @@ def of_plan(
     Raises ArtefactError: the plan is not sound, or for another model. UsageError: it has parts that sessions do not run.
     """
     if isinstance(plan, Plan):
-        bucket_memory.check_runs(plan, gradients)
+        check_runs(plan, gradients)
 
     def current(epoch: Epoch) -> Plan:
         made = plan if isinstance(plan, Plan) else planned_of(plan, epoch, gradients)

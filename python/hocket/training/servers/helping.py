@@ -20,8 +20,8 @@ from hocket.errors import UsageError
 from hocket.job.rendezvous import Job
 from hocket.planning.compile import bucket_program
 from hocket.training.memory.helpers import HEADER, number
-from hocket.training.process import Process, reporting
-from hocket.training.servers.rest import PATIENCE_S, begin_training, end_training, next_training
+from hocket.training.process import Process
+from hocket.training.servers.rest import PATIENCE_S, begin_training, end_training, take_part
 
 STEP, LOAD, REST, LEAVE = 0.0, 1.0, 2.0, 3.0
 """Values of the header's first number; its second one is the epoch that is in force."""
@@ -182,14 +182,5 @@ class Helper:
 
 
 def help_training(process: Process, workers: int) -> None:
-    """Help `workers` until the job ends; a failure is reported to the job with its reason."""
-    job = process.everyone
-    if job.settings.profile_out is not None:
-        # Ranks that are profiled exchange nothing.
-        process.close()
-        return
-    with reporting(process):
-        training = 0
-        while Helper(job, process.engine, workers, training).run() and next_training(job, process.engine):
-            training += 1
-    process.close()
+    """Help `workers` until the job ends."""
+    take_part(process, lambda training: Helper(process.everyone, process.engine, workers, training).run())

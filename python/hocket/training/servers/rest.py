@@ -7,11 +7,12 @@ Worker 0 then sends each of them one byte, by which it goes on with the next tra
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 
 from hocket import _native
 from hocket.errors import PeerError
 from hocket.job.rendezvous import Job
-from hocket.training.process import Process
+from hocket.training.process import Process, reporting
 
 NEXT, END = 0, 1
 """Values of the byte."""
@@ -37,7 +38,20 @@ def end_training(process: Process) -> None:
         process.also_close(lambda: _dismiss(process))
 
 
-def next_training(job: Job, engine: _native.Engine) -> bool:
+def take_part(process: Process, train: Callable[[int], bool]) -> None:
+    """Take part in one training after the other until the job ends; a failure is reported to the job with its reason. `train`:
+    takes part in the training of that number, and returns whether the job goes on."""
+    job = process.everyone
+    if job.settings.profile_out is None:  # ranks that are profiled exchange nothing
+        with reporting(process):
+            # All ranks connect at once: workers must not wait for us here while we wait for what they say.
+            engine, training = process.engine, 0
+            while train(training) and _next_training(job, engine):
+                training += 1
+    process.close()
+
+
+def _next_training(job: Job, engine: _native.Engine) -> bool:
     """Meet the workers at the end of a training, and rest. Return whether another one begins; PeerError: a rank is lost."""
     _meet(job)
     memory = engine.allocate(1)

@@ -14,8 +14,8 @@ from hocket.parameter_server.plan import served_plan, serves
 from hocket.policy.policy import Policy
 from hocket.refusals import POLICY, SERVERS, refused
 from hocket.settings import Settings
-from hocket.training.memory.buckets import check_roles
 from hocket.training.memory.helpers import helps
+from hocket.training.memory.runnable import check_roles
 from hocket.training.process import Process
 
 

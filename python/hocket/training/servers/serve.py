@@ -23,8 +23,8 @@ from hocket.parameter_server import programs
 from hocket.parameter_server.consistency import Acknowledge, Answer, Consistency, Effect, Initialise, Update
 from hocket.parameter_server.description import Description, Key
 from hocket.parameter_server.keys import Piece
-from hocket.training.process import Process, reporting
-from hocket.training.servers.rest import next_training
+from hocket.training.process import Process
+from hocket.training.servers.rest import take_part
 
 STEP, REST, LEAVE = 0.0, 1.0, 2.0
 """Values of a header's first number; the second is the iteration."""
@@ -330,26 +330,17 @@ class Server:
 
 
 def serve(process: Process, workers: int, make_shard: MakeShard) -> None:
-    """Serve `workers` until all have left the job; a failure is reported to the job with its reason."""
-    job = process.everyone
-    if job.settings.profile_out is not None:
-        # Ranks that are profiled exchange nothing.
-        process.close()
-        return
-    with reporting(process):
-        # All ranks connect at once: workers must not wait for us here while we wait for their description.
-        engine, training = process.engine, 0
-        while _serve(job, engine, workers, make_shard, training) and next_training(job, engine):
-            training += 1
-    process.close()
+    """Serve `workers` until all have left the job."""
+    take_part(process, functools.partial(_serve, process, workers, make_shard))
 
 
-def _serve(job: Job, engine: _native.Engine, workers: int, make_shard: MakeShard, training: int) -> bool:
+def _serve(process: Process, workers: int, make_shard: MakeShard, training: int) -> bool:
     """Serve one training; return whether the job goes on."""
+    job = process.everyone
     description = Description.of_text(job.store.get(description_key(training), job.settings.start_timeout_s))
     if (description.workers, description.world) != (workers, job.world):
         raise UsageError(
             f"rank {job.rank} was started for {job.world - workers} parameter servers, rank 0 asks for {description.servers}\n"
             "hint: the same --servers or HOCKET_SERVERS on every rank"
         )
-    return Server(job, engine, description, make_shard).run()
+    return Server(job, process.engine, description, make_shard).run()
