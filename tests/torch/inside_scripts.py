@@ -16,7 +16,8 @@ from hocket.policies import LibraryInside
 from hocket.torch.devices import Lent
 from hocket.training.memory import device as memory
 from tests.torch import hostile
-from tests.torch.device_scripts import RANK, WORLD, Network, device
+from tests.torch.device_scripts import RANK, WORLD, device
+from tests.torch.device_training_scripts import Network
 from tests.torch.failing_device_scripts import works
 from tests.torch.hostile import library
 
