@@ -86,7 +86,7 @@ def _two_types(side: Side) -> None:
 def _autocast(side: Side) -> None:
     trained = side.start(networks.perceptron())
     for x in side.batches(STEPS, 6, 8):
-        with torch.autocast("cpu", dtype=torch.bfloat16):
+        with torch.autocast(side.where.type, dtype=torch.bfloat16):
             loss = trained.model(x).float().square().mean()
         trained.step(loss)
 
@@ -94,7 +94,7 @@ def _autocast(side: Side) -> None:
 @way("GradScaler, with a step that overflows")
 def _scaler(side: Side) -> None:
     trained = side.start(networks.perceptron())
-    scaler = torch.amp.GradScaler("cpu", init_scale=256.0)
+    scaler = torch.amp.GradScaler(side.where.type, init_scale=256.0)
     for step, x in enumerate(side.batches(STEPS, 6, 8)):
         loss = trained.model(x).square().mean()
         scaler.scale(loss * float("inf") if step == 2 and side.rank == 1 else loss).backward()
@@ -247,7 +247,7 @@ def _copied(side: Side) -> None:
     generator = torch.Generator().manual_seed(7)
     optimizer = torch.optim.SGD(alone.parameters(), lr=0.1)
     for _ in range(2):
-        alone(torch.randn(6, 8, generator=generator)).square().mean().backward()
+        alone(torch.randn(6, 8, generator=generator).to(side.where)).square().mean().backward()
         optimizer.step()
         optimizer.zero_grad()
     _plain(trained, side)
@@ -263,7 +263,7 @@ def _batch_norm(side: Side) -> None:
         _plain(trained, side, 4, 3, 6, 6, steps=2)
         trained.module.eval()
         with torch.no_grad():
-            trained.model(torch.full((2, 3, 6, 6), 0.1 * epoch))
+            trained.model(torch.full((2, 3, 6, 6), 0.1 * epoch, device=side.where))
         trained.module.train()
 
 

@@ -8,6 +8,7 @@ import json
 import os
 import sys
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +33,22 @@ def main() -> None:
     dist.init_process_group(
         "gloo", init_method=f"file://{directory / 'store'}", rank=rank, world_size=world, timeout=TIMEOUT
     )
+    rows = rows_of(names, rank, world)
+    if rank == 0:
+        (directory / "rows.json").write_text(json.dumps(rows))
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def rows_of(
+    names: Sequence[str], rank: int, world: int, where: str | torch.device = "cpu"
+) -> list[dict[str, Any]]:
+    """Train in these ways, with DDP on the CPU and with Hocket on a device; return a row for each."""
     rows = []
     for name in names:
         sys.stderr.write(f"{name}\n")
-        ddp = _trained(name, "ddp", rank)
-        hocket = _trained(name, "hocket", rank)
+        ddp = _trained(name, "ddp", rank, "cpu")
+        hocket = _trained(name, "hocket", rank, where)
         mine: dict[str, Any] = {
             "parameters": _difference(ddp["parameters"], hocket["parameters"]),
             "buffers": _difference(ddp["buffers"], hocket["buffers"]),
@@ -54,16 +66,15 @@ def main() -> None:
                 "ranks_equal": name in UNSHARED or len({each["digest"] for each in everyone}) == 1,
             }
         )
-    if rank == 0:
-        (directory / "rows.json").write_text(json.dumps(rows))
-    dist.barrier()
-    dist.destroy_process_group()
+    return rows
 
 
-def _trained(name: str, kind: Kind, rank: int) -> dict[str, dict[str, torch.Tensor]]:
+def _trained(
+    name: str, kind: Kind, rank: int, where: str | torch.device
+) -> dict[str, dict[str, torch.Tensor]]:
     """Train in one way, and return parameters and buffers of all its models."""
     torch.manual_seed(SEED)
-    side = Side(kind, rank, torch.Generator().manual_seed(SEED + 1 + rank))
+    side = Side(kind, rank, torch.Generator().manual_seed(SEED + 1 + rank), torch.device(where))
     WAYS[name](side)
     found: dict[str, dict[str, torch.Tensor]] = {"parameters": {}, "buffers": {}}
     for at, trained in enumerate(side.started):
@@ -71,7 +82,7 @@ def _trained(name: str, kind: Kind, rank: int) -> dict[str, dict[str, torch.Tens
             ("parameters", trained.module.named_parameters()),
             ("buffers", trained.module.named_buffers()),
         ):
-            found[what] |= {f"{at}.{key}": each.detach().double().clone() for key, each in tensors}
+            found[what] |= {f"{at}.{key}": each.detach().cpu().double().clone() for key, each in tensors}
     return found
 
 

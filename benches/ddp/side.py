@@ -51,11 +51,12 @@ class Trained:
 
 @dataclass
 class Side:
-    """Factory of models and batches; the same on both sides, with different batches on each rank."""
+    """Factory of models and batches; the same on both sides, with different batches on each rank. `where`: device of both."""
 
     kind: Kind
     rank: int
     generator: torch.Generator
+    where: torch.device
     started: list[Trained] = field(default_factory=list)
 
     def start(
@@ -69,6 +70,11 @@ class Side:
         **ddp_options: Any,
     ) -> Trained:
         """Distribute `module` with an optimizer made of `of(module)`; `call(model)` is then called in its place."""
+        if self.where.type != "cpu":
+            # Parameters that two layers share stay shared on their way to a device of an extension only so.
+            torch.__future__.set_swap_module_params_on_conversion(True)
+            module.to(self.where)
+            torch.__future__.set_swap_module_params_on_conversion(False)
         optimizer = make(of(module))
         model: nn.Module
         if self.kind == "hocket":
@@ -83,11 +89,11 @@ class Side:
 
     def batch(self, *shape: int) -> torch.Tensor:
         """Draw a batch of normal numbers."""
-        return torch.randn(*shape, generator=self.generator)
+        return torch.randn(*shape, generator=self.generator).to(self.where)
 
     def batches(self, count: int, *shape: int) -> Iterator[torch.Tensor]:
         for _ in range(count):
             yield self.batch(*shape)
 
     def words(self, *shape: int, below: int = 20) -> torch.Tensor:
-        return torch.randint(0, below, shape, generator=self.generator)
+        return torch.randint(0, below, shape, generator=self.generator).to(self.where)

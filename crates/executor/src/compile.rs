@@ -29,21 +29,37 @@ pub fn refuse_spaces(program: &Program) -> Result<(), String> {
             ));
         }
         for (at, node) in own.nodes.iter().enumerate() {
-            let copies = match &node.op {
+            let may = match &node.op {
                 Op::Copy { src, dst } => {
                     device(src) != device(dst) && (src.start, src.stop) == (dst.start, dst.stop)
+                }
+                Op::Collective { algorithm: Some(Algorithm::Library { .. }), .. } => {
+                    let mut all = node.op.reads().into_iter().chain(node.op.writes());
+                    all.all(|slice| device(&slice) && twin(own, &slice).is_some())
                 }
                 _ => false,
             };
             let mut all = node.op.reads().into_iter().chain(node.op.writes());
-            if !copies && all.any(|slice| device(&slice)) {
+            if !may && all.any(|slice| device(&slice)) {
                 return Err(format!(
-                    "op {at} of rank {rank} works on device memory, which is only copied from and to the same place of the host's"
+                    "op {at} of rank {rank} works on device memory, which is only copied from and to the same place of the host's, \
+                     or given to a library"
                 ));
             }
         }
     }
     Ok(())
+}
+
+/// The same place of the host's memory. Of bound buffers, the device's come in the order of the host's.
+fn twin(own: &RankProgram, slice: &Slice) -> Option<Slice> {
+    let all = || own.buffers.iter().enumerate().filter(|(_, buffer)| buffer.kind == BufferKind::Bound);
+    let of = |space| all().filter(move |(_, buffer)| buffer.space == space);
+    let number = of(Space::Device).position(|(at, _)| at == slice.buffer.index())?;
+    let (at, host) = of(Space::Host).nth(number)?;
+    let device = &own.buffers[slice.buffer.index()];
+    ((host.dtype, host.len) == (device.dtype, device.len))
+        .then(|| Slice { buffer: BufferId::from_index(at), ..*slice })
 }
 
 /// Whether a rank's part works on twins of a device's memory.
@@ -185,11 +201,18 @@ fn action(
             }))
         }
         Op::Collective { what, slice, algorithm: Some(Algorithm::Library { .. }), .. } => {
+            let space = own.buffers[slice.buffer.index()].space;
+            let host = |slice: &Slice| match space {
+                Space::Host => Ok(region(slice)),
+                Space::Device => {
+                    twin(own, slice).map(|slice| region(&slice)).ok_or("device memory without a twin")
+                }
+            };
             let other = match what {
-                Collective::AllToAll { dst } => Some(region(dst)),
+                Collective::AllToAll { dst } => Some(host(dst)?),
                 _ => None,
             };
-            Action::Library(region(slice), other)
+            Action::Library(host(slice)?, other, space)
         }
         Op::Send { src, wire, peer, tag, count } => Action::Send(Send {
             peer: *peer,
@@ -240,7 +263,7 @@ fn action(
 fn region_of(own: &RankProgram, buffers: &[Option<Region>], slice: &Slice) -> Region {
     let at = slice.buffer.index();
     let bytes = own.buffers[at].dtype.bytes();
-    let whole = buffers[at].as_ref().expect("copies alone have an end on the device");
+    let whole = buffers[at].as_ref().expect("copies and libraries alone work on the device");
     whole.sub(slice.start * bytes, slice.len() * bytes)
 }
 

@@ -92,7 +92,7 @@ impl Core {
         match &instruction.action {
             Action::Compute(_) => self.enqueue(loaded, op),
             Action::InPlace(own) => self.bring(loaded, op, own),
-            Action::Library(slice, dst) => self.externals.push(External {
+            Action::Library(slice, dst, _) => self.externals.push(External {
                 program: loaded.number,
                 op,
                 slice: slice.clone(),

@@ -324,6 +324,13 @@ impl Engine {
         if launch.scales() && loaded.has_integers() {
             return Err(Error::Usage(format!("`{}` has integers, which are not scaled", loaded.label)));
         }
+        if launch.scales() && loaded.has_libraries_on_device() {
+            return Err(Error::Usage(format!(
+                "`{}` leaves collectives to the device's library, which does not scale what several iterations or steps add up to\n\
+                 hint: leave them to `gloo` or the native wire, or let each iteration's gradients travel by themselves",
+                loaded.label
+            )));
+        }
         match loaded.launch(launch) {
             Begun::Now => core.begin(program, Go::Whole),
             Begun::Later => {}

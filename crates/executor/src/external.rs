@@ -14,7 +14,7 @@ pub struct External {
     pub program: u32,
     /// Our instruction.
     pub op: u32,
-    /// Its slice.
+    /// Its slice; where the program has it on the device, the host's twin of it.
     pub slice: Region,
     /// The output of an all-to-all.
     pub dst: Option<Region>,

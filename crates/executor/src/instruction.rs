@@ -3,6 +3,7 @@
 use crate::compute::Compute;
 use hocket_ids::Rank;
 use hocket_kernels as kernels;
+use hocket_program::Space;
 use hocket_trace::Kind;
 use hocket_wire::claims::CLAIMS_BYTES;
 use hocket_wire::link::Landing;
@@ -30,8 +31,8 @@ pub enum Action {
     Receive(Receive),
     /// An all-reduce of ranks that share memory.
     InPlace(InPlace),
-    /// A collective that a library executes: its slice, and the output of an all-to-all.
-    Library(Region, Option<Region>),
+    /// A collective that a library executes: its slice, and the output of an all-to-all; on a device, the host's twins of them.
+    Library(Region, Option<Region>, Space),
     /// A copy between the device and the host.
     Stage(Stage),
 }
@@ -177,7 +178,7 @@ impl Instruction {
             Action::Send(send) => send.region().len() / send.dtype.bytes() * send.wire.bytes(),
             Action::Receive(receive) => receive.wire_bytes(),
             Action::InPlace(InPlace { region, .. })
-            | Action::Library(region, _)
+            | Action::Library(region, ..)
             | Action::Stage(Stage { host: region, .. }) => region.len(),
         }
     }

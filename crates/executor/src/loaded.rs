@@ -11,6 +11,7 @@ use crate::lock::lock;
 use crate::op_state::OpState;
 use hocket_ids::{DType, Rank};
 use hocket_kernels as kernels;
+use hocket_program::Space;
 use hocket_sync::flow::Flow;
 use hocket_wire::link::Cards;
 use hocket_wire::memory::{Allocation, Region};
@@ -146,6 +147,12 @@ impl Loaded {
     /// Whether a bound buffer has elements that no factor can be applied to.
     pub fn has_integers(&self) -> bool {
         self.sets.iter().flat_map(|set| &set.bound).any(|(_, dtype)| !dtype.is_float())
+    }
+
+    /// Whether a library works on the device's memory, to which no factor is applied.
+    pub fn has_libraries_on_device(&self) -> bool {
+        let mut all = self.sets.iter().flat_map(|set| &set.instructions);
+        all.any(|each| matches!(each.action, Action::Library(_, _, Space::Device)))
     }
 
     /// Instructions over the set of the running instance.

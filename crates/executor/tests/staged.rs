@@ -62,7 +62,7 @@ fn serve(engine: &Engine, way: Way, host: &Region, device: &Mutex<Vec<u8>>, ende
 fn a_device_is_given_the_sums_of_what_it_had() {
     for (hosts, algorithm) in [(["a", "b"], Algorithm::Ring), (["a", "a"], Algorithm::InPlace)] {
         let engines = mesh(&hosts, 2);
-        let program = all_reduce(&algorithm).staged(50_000);
+        let program = all_reduce(&algorithm).staged(50_000, &[]);
         each(&engines, |rank, engine| {
             let memory = engine.allocate(LEN * 4).unwrap();
             let host = memory.region();
@@ -95,7 +95,7 @@ fn a_device_is_given_the_sums_of_what_it_had() {
 #[test]
 fn a_device_that_is_stuck_is_named() {
     let engines = mesh(&["a", "b"], 1);
-    let program = all_reduce(&Algorithm::Ring).staged(50_000);
+    let program = all_reduce(&Algorithm::Ring).staged(50_000, &[]);
     each(&engines, |_, engine| {
         let memory = engine.allocate(LEN * 4).unwrap();
         let set = HashMap::from([(BufferId(1), memory.region().clone())]);
@@ -113,7 +113,7 @@ fn a_device_that_is_stuck_is_named() {
 #[test]
 fn an_epoch_ends_when_copies_under_way_have_ended() {
     let engines = mesh_of(&["a", "b"], 1, 1, Some(Lifetime::Engine));
-    let program = all_reduce(&Algorithm::Ring).staged(50_000);
+    let program = all_reduce(&Algorithm::Ring).staged(50_000, &[]);
     let members = [Member(0), Member(1)];
     let all = Barrier::new(2);
     each(&engines, |_, engine| {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -28,27 +28,46 @@ Elements = npt.NDArray[np.generic]
 
 @dataclass(frozen=True)
 class Call:
-    """`what`: the op's name in programs, or `barrier`; ranks are the job's. Part `i` of a buffer belongs to `group[i]`."""
+    """`what`: the op's name in programs, or `barrier`; ranks are the job's. Part `i` of a buffer belongs to `group[i]`.
+
+    `on_device`: the buffer is in the memory of the rank's device.
+    """
 
     what: str
     group: tuple[int, ...]
     reduce: str
     root: int | None
     dtype: str
+    on_device: bool = False
 
     def __str__(self) -> str:
         return f"{self.what} of {self.dtype} over {list(self.group)}"
 
 
-class Library(Protocol):
-    def run(self, call: Call, elements: Elements, into: Elements | None) -> None:
-        """Execute a call, in place; `into` receives the result of an all-to-all.
+class Lent(Protocol):
+    """Memory of a device, which its framework lends to a library. `device`: the framework's."""
 
-        Waits without the GIL, at most the job's time-out.
+    device: Any
+
+    def take(self) -> Any:
+        """Return it as the framework's array of bytes. Work that the calling thread gives the device from now on follows all that
+        writes there until now."""
+
+
+class JobEnded(Exception):  # noqa: N818  # no error: whoever waits for the job is told of one
+    """The job has ended while a library's collective was under way."""
+
+
+class Library(Protocol):
+    def run(self, call: Call, elements: Any, into: Any) -> None:
+        """Execute a call, in place, and to its end; `into` receives the result of an all-to-all. Both are `Elements`, or `Lent` if
+        the call is on a device, which only libraries of PyTorch are asked for.
+
+        Waits without the GIL, at most the job's time-out. JobEnded: it does not go on.
         """
 
     def close(self) -> None:
-        """Release the communicators."""
+        """Release the communicators, and end what they have under way on a device. Idempotent."""
 
 
 def parts(elements: Elements, n: int) -> list[Elements]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from hocket.errors import UsageError
 from hocket.job.rendezvous import Job
 from hocket.libraries.call import Library, place
@@ -9,8 +11,8 @@ from hocket.policy.libraries import KNOWN
 from hocket.refusals import LIBRARY, TLS, refused
 
 
-def open_library(name: str, job: Job) -> Library:
-    """Open a library.
+def open_library(name: str, job: Job, ended: Callable[[], bool] = lambda: False) -> Library:
+    """Open a library. `ended`: returns whether the job has, so that nobody is to be waited for.
 
     Raises UsageError when the name is unknown, the library is not installed, or it would send protected data in the
     clear.
@@ -19,13 +21,13 @@ def open_library(name: str, job: Job) -> Library:
         raise UsageError(f"there is no library `{name}`\nhint: {', '.join(KNOWN)}")
     if job.settings.tls:
         raise refused(TLS, LIBRARY, what=place(job, name), instead="leave the collective to the native wire")
-    return _mpi(job) if name == "mpi" else _torch(name, job)
+    return _mpi(job) if name == "mpi" else _torch(name, job, ended)
 
 
-def _torch(backend: str, job: Job) -> Library:
+def _torch(backend: str, job: Job, ended: Callable[[], bool]) -> Library:
     from hocket.libraries.torch_distributed import TorchDistributed  # noqa: PLC0415  # loads torch
 
-    return TorchDistributed(backend, job)
+    return TorchDistributed(backend, job, ended)
 
 
 def _mpi(job: Job) -> Library:

@@ -4,6 +4,7 @@ from hocket.policies.adaptive_fusion import AdaptiveFusion
 from hocket.policies.double_squeeze import DoubleSqueeze
 from hocket.policies.int4 import Int4
 from hocket.policies.int8 import Int8
+from hocket.policies.library_inside import LibraryInside
 from hocket.policies.partial_f16 import PartialF16
 from hocket.policies.power_sgd import PowerSGD
 from hocket.policies.priority import Priority
@@ -17,6 +18,7 @@ READY_MADE: dict[str, type[Policy]] = {
     "partial_f16": PartialF16,
     "priority": Priority,
     "two_level": TwoLevelRing,
+    "library_inside": LibraryInside,
     "adaptive_fusion": AdaptiveFusion,
     "top_k": TopK,
     "int8": Int8,
@@ -33,6 +35,7 @@ __all__ = [
     "DoubleSqueeze",
     "Int4",
     "Int8",
+    "LibraryInside",
     "PartialF16",
     "PowerSGD",
     "Priority",

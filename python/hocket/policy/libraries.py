@@ -10,7 +10,9 @@ from typing import Literal, get_args
 
 from hocket.policy import sources
 
-Library = Literal["gloo", "nccl", "mpi"]
+Library = Literal["gloo", "nccl", "mpi", "device"]
+ON_DEVICE = "device"
+"""Name for whatever PyTorch has for the device of the gradients, whose memory it works on."""
 KNOWN: tuple[str, ...] = get_args(Library)
 GPU_FILES = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
 """Device files of the kernel's drivers for NVIDIA and AMD, and of Windows' for Linux: asking a framework would load

@@ -32,7 +32,10 @@ def largest_curvature(
         first = _gradient(parameters, loss)
         scales = [_scale(optimizer, each, own) for each, own in zip(parameters, first, strict=True)]
         draw = torch.Generator().manual_seed(SEED)
-        direction = [torch.randn(each.shape, generator=draw, dtype=torch.float64) for each in parameters]
+        direction = [
+            torch.randn(each.shape, generator=draw, dtype=torch.float64, device="cpu").to(each.device)
+            for each in parameters
+        ]
         found = 0.0
         for _ in range(iterations):
             size = _norm(direction)
@@ -82,7 +85,7 @@ def _gradient(parameters: Sequence[torch.Tensor], loss: Callable[[], torch.Tenso
             raise UsageError("curvature: the loss is no scalar that depends on the model's parameters")
         made = torch.autograd.grad(value, list(parameters), allow_unused=True)
     found = [
-        torch.zeros(each.shape, dtype=torch.float64) if own is None else own.detach().to_dense().double()
+        torch.zeros_like(each, dtype=torch.float64) if own is None else own.detach().to_dense().double()
         for each, own in zip(parameters, made, strict=True)
     ]
     if not all(bool(each.isfinite().all()) for each in found):

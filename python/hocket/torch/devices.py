@@ -20,6 +20,7 @@ import torch
 
 from hocket import _native
 from hocket.errors import UsageError
+from hocket.policy.libraries import ON_DEVICE
 from hocket.torch.dtypes import TORCH_DTYPES
 
 log = logging.getLogger("hocket.torch")
@@ -236,6 +237,20 @@ class Landing:
         self.queue.up(self.twin, into, source)
 
 
+class Lent:
+    """Part of a twin, for a library (`hocket.libraries.call.Lent`)."""
+
+    def __init__(self, queue: Queue, twin: Twin, part: torch.Tensor) -> None:
+        """`part`: of the twin's memory."""
+        self.device, self._queue, self._twin, self._part = part.device, queue, twin, part
+
+    def take(self) -> torch.Tensor:
+        """Return it, for work that follows what has written there."""
+        self._queue.follow(self._twin)
+        self._queue.received(self._twin)
+        return self._part
+
+
 class Accelerator:
     """Device of a model's parameters (`hocket.training.memory.device.Device`)."""
 
@@ -244,6 +259,7 @@ class Accelerator:
     ) -> None:
         """`pin`: keeps host memory in place from an address on, so many bytes; returns what ends that."""
         self.device, self._queue, self._pin = device, queue, pin
+        self.libraries = (ON_DEVICE, "nccl") if device.type == "cuda" else (ON_DEVICE,)
         self._twins: dict[int, Twin] = {}
         self._addresses: list[int] = []
         self._lock = threading.Lock()
@@ -311,6 +327,11 @@ class Accelerator:
         """Begin to copy from `host`, which keeps its contents until the next `down`."""
         source, twin = self._ends(host)
         self._queue.up(twin, twin.part(host.address, len(source)), source)
+
+    def lent(self, host: _native.Window) -> Lent:
+        """Return the device's memory whose twin is `host`, for a library."""
+        into, twin = self._ends(host)
+        return Lent(self._queue, twin, twin.part(host.address, len(into)))
 
     def _ends(self, host: _native.Window) -> tuple[torch.Tensor, Twin]:
         twin = self._find(host.address)

@@ -296,7 +296,7 @@ def clip_divided(
         each.grad for each in parameters if each.grad is not None and not division.is_divided(each)
     ]
     norms = [*everybodys(lambda: _norm(division.gradients()[0], norm_type)), _norm(replicated, norm_type)]
-    total = torch.linalg.vector_norm(torch.tensor(norms, dtype=torch.float64), norm_type)
+    total = torch.linalg.vector_norm(torch.tensor(norms, dtype=torch.float64, device="cpu"), norm_type)
     share = (max_norm / (total + 1e-6)).clamp(max=1.0)
     counted, _, others = division.gradients()
     for each in (*counted, *others, *replicated):
@@ -308,7 +308,9 @@ def clip_divided(
 def _norm(gradients: Sequence[torch.Tensor], norm_type: float) -> float:
     norms = [float(torch.linalg.vector_norm(each, norm_type)) for each in gradients]
     return (
-        float(torch.linalg.vector_norm(torch.tensor(norms, dtype=torch.float64), norm_type)) if norms else 0.0
+        float(torch.linalg.vector_norm(torch.tensor(norms, dtype=torch.float64, device="cpu"), norm_type))
+        if norms
+        else 0.0
     )
 
 
@@ -395,5 +397,5 @@ def _check_state(name: str, key: str, value: torch.Tensor, like: torch.Tensor) -
 def _scalar(told: Any) -> Any:
     """Return a state without elements from its record by `_state_of`."""
     if isinstance(told, dict):
-        return torch.tensor(told["value"], dtype=getattr(torch, told["dtype"]))
+        return torch.tensor(told["value"], dtype=getattr(torch, told["dtype"]), device="cpu")
     return told

@@ -149,5 +149,5 @@ class Hooked:
         bucket.elements.copy_(buffer)
         read(device, [bucket.memory])
         buckets.start_states([bucket], process.engine)
-        process.libraries.learn(bucket.program, compiled.program)
+        process.libraries.learn(bucket.program, bucket.launches[0].compiled.program)
         return bucket

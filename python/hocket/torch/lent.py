@@ -37,7 +37,8 @@ def array_of(tensor: torch.Tensor) -> npt.NDArray[Any]:
     >>> tensor.resize_(2)
     tensor([0, 5])
     """
-    kind = torch.empty(0, dtype=tensor.dtype).numpy().dtype
+    # Whatever the default device of the script is.
+    kind = torch.empty(0, dtype=tensor.dtype, device="cpu").numpy().dtype
     if tensor.numel() == 0:
         return np.empty(tuple(tensor.shape), kind)
     return np.asarray(_Lent(tensor, kind))
@@ -52,6 +53,6 @@ def tensor_over(memory: _native.Memory, start: int, dtype: str, shape: Sequence[
     """Return a tensor over `memory` from byte `start` on."""
     count = torch.Size(shape).numel()
     if count == 0:
-        return torch.empty(tuple(shape), dtype=TORCH_DTYPES[dtype])
+        return torch.empty(tuple(shape), dtype=TORCH_DTYPES[dtype], device="cpu")
     whole = torch.frombuffer(memory, dtype=TORCH_DTYPES[dtype], count=count, offset=start)
     return whole.view(tuple(shape))

@@ -16,7 +16,7 @@ class Shard:
 
     def __init__(self, optimizer: str, dtype: str, elements: int, options: Mapping[str, Any]) -> None:
         """Start with zeros. `optimizer`: name of a class of `torch.optim`."""
-        self._value = torch.nn.Parameter(torch.zeros(elements, dtype=TORCH_DTYPES[dtype]))
+        self._value = torch.nn.Parameter(torch.zeros(elements, dtype=TORCH_DTYPES[dtype], device="cpu"))
         self._gradient = torch.zeros_like(self._value)
         self._value.grad = self._gradient
         self._optimizer = one_parameter(optimizer, self._value, dict(options))

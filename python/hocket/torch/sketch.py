@@ -19,13 +19,13 @@ PARAMETERS_MAX = 1_000_003
 
 def sketch(parameters: Iterable[torch.nn.Parameter], *, seed: int) -> bytes:
     """Return a sketch of the gradients, in double precision. Sketches of one seed and the same parameters can be multiplied."""
-    found = torch.zeros(NUMBERS, dtype=torch.float64)
+    found = torch.zeros(NUMBERS, dtype=torch.float64, device="cpu")
     for at, each in enumerate(parameters):
         if each.grad is None:
             continue
         # The generator takes 32 bits of a seed.
         draw = torch.Generator().manual_seed((seed * PARAMETERS_MAX + at) % 2**32)
         gradient = each.grad.detach().to_dense().cpu().reshape(-1).double()
-        places = torch.randint(2 * NUMBERS, gradient.shape, generator=draw)
+        places = torch.randint(2 * NUMBERS, gradient.shape, generator=draw, device="cpu")
         found.index_add_(0, places // 2, gradient * (places % 2 * 2 - 1))
     return found.numpy().tobytes()

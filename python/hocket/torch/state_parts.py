@@ -258,7 +258,7 @@ def _bytes(tensor: torch.Tensor) -> StateBytes:
 
 def _over(data: memoryview, dtype: torch.dtype, shape: Sequence[int]) -> torch.Tensor:
     if not len(data):
-        return torch.empty(tuple(shape), dtype=dtype)
+        return torch.empty(tuple(shape), dtype=dtype, device="cpu")
     return torch.frombuffer(data, dtype=torch.uint8).view(dtype).view(tuple(shape))
 
 

@@ -242,7 +242,7 @@ class Process:
     def libraries(self) -> Service:
         """Runner of the library collectives of all models' policies."""
         if self._libraries is None:
-            self._libraries = Service(self.job, self.engine, self.abort)
+            self._libraries = Service(self.job, self.engine, self.abort, self.lanes.lent)
         return self._libraries
 
     @property

@@ -24,7 +24,7 @@ def all_reduce(group: Collectives, buffers: Sequence[torch.Tensor], members: int
     """Sum each of `buffers` over all ranks, in place; ranks may have different numbers of entries."""
     for sparse in buffers:
         own = sparse.coalesce()
-        count = torch.tensor([own._nnz()])
+        count = torch.tensor([own._nnz()], device="cpu")
         counts = [torch.zeros_like(count) for _ in range(members)]
         group.all_gather(tensors.lend(count), tensors.lend_all(counts))
         parts = []

@@ -15,6 +15,7 @@ from typing import Protocol
 
 from hocket import _native
 from hocket.errors import EpochError, PeerError
+from hocket.libraries.call import Lent
 
 LOOK_S = 0.2
 """Longest delay until the end of the job is noticed."""
@@ -27,7 +28,9 @@ Bound = dict[int, tuple[_native.Memory, int]]
 
 class Device(Protocol):
     """Device of a framework. `made`, `received`, `read` and `write` are called by the thread whose work they order; the others by
-    threads of `Lanes`."""
+    threads of `Lanes`, and `lent` by whoever runs libraries. `libraries`: names of those whose collectives work on its memory."""
+
+    libraries: tuple[str, ...]
 
     def made(self, memory: _native.Memory) -> None:
         """Let copies between the device and this memory wait for the work that the calling thread has given the device."""
@@ -49,6 +52,9 @@ class Device(Protocol):
 
     def up(self, host: _native.Window) -> None:
         """Begin to copy from `host`, which keeps its contents until the next `down`."""
+
+    def lent(self, host: _native.Window) -> Lent:
+        """Return the device's memory whose twin is `host`, for a library."""
 
 
 def made(device: Device | None, memories: Iterable[_native.Memory]) -> None:
@@ -86,7 +92,9 @@ def staged(
     if device is None:
         return program, lambda buffers: buffers
     count = len(bound)
-    return program.staged(PIECE_BYTES), lambda buffers: {count + at: place for at, place in buffers.items()}
+    return program.staged(PIECE_BYTES, device.libraries), lambda buffers: {
+        count + at: place for at, place in buffers.items()
+    }
 
 
 class Lanes:
@@ -112,6 +120,10 @@ class Lanes:
             ]
             for thread in self._threads:
                 thread.start()
+
+    def lent(self, host: _native.Window) -> Lent:
+        """Return a device's memory whose twin is `host`."""
+        return self._of(host).lent(host)
 
     def close(self) -> None:
         """End the threads. A copy that never ends is left to them."""
