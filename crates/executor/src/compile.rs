@@ -121,6 +121,27 @@ pub fn compile(
     Ok(instructions)
 }
 
+/// A library's collective, on the twins of what is a device's.
+fn library(
+    own: &RankProgram,
+    buffers: &[Option<Region>],
+    what: &Collective,
+    slice: &Slice,
+) -> Result<Action, String> {
+    let space = own.buffers[slice.buffer.index()].space;
+    let host = |slice: &Slice| match space {
+        Space::Host => Ok(region_of(own, buffers, slice)),
+        Space::Device => twin(own, slice)
+            .map(|slice| region_of(own, buffers, &slice))
+            .ok_or("device memory without a twin"),
+    };
+    let other = match what {
+        Collective::AllToAll { dst } => Some(host(dst)?),
+        _ => None,
+    };
+    Ok(Action::Library(host(slice)?, other, space))
+}
+
 /// (source, destination, tag) → the peer's instruction number and the element type of its slice.
 type Messages = HashMap<(Rank, Rank, Tag), (u32, DType)>;
 
@@ -201,18 +222,7 @@ fn action(
             }))
         }
         Op::Collective { what, slice, algorithm: Some(Algorithm::Library { .. }), .. } => {
-            let space = own.buffers[slice.buffer.index()].space;
-            let host = |slice: &Slice| match space {
-                Space::Host => Ok(region(slice)),
-                Space::Device => {
-                    twin(own, slice).map(|slice| region(&slice)).ok_or("device memory without a twin")
-                }
-            };
-            let other = match what {
-                Collective::AllToAll { dst } => Some(host(dst)?),
-                _ => None,
-            };
-            Action::Library(host(slice)?, other, space)
+            library(own, buffers, what, slice)?
         }
         Op::Send { src, wire, peer, tag, count } => Action::Send(Send {
             peer: *peer,

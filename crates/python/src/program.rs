@@ -363,8 +363,10 @@ impl Program {
     /// the device, before all others. Pieces of at most `piece_bytes` come down before they are read, and go up when they are
     /// written. Collectives of `libraries` on what is bound work on the device. Nothing is promised of it.
     fn staged(&self, py: Python<'_>, piece_bytes: usize, libraries: Vec<String>) -> Self {
-        let libraries: Vec<&str> = libraries.iter().map(String::as_str).collect();
-        Self::from(py.detach(|| self.0.staged(piece_bytes, &libraries)))
+        Self::from(py.detach(move || {
+            let libraries: Vec<&str> = libraries.iter().map(String::as_str).collect();
+            self.0.staged(piece_bytes, &libraries)
+        }))
     }
 
     /// After each pass, by its name, in order; not verified.

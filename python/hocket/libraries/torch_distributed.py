@@ -331,7 +331,8 @@ def _plugged(name: str, store: Any, own: int, ranks: tuple[int, ...], timeout: t
         return plugin.creator_fn(store, own, len(ranks), timeout)
     options = _DistributedBackendOptions()
     options.store, options.group_rank, options.group_size = store, own, len(ranks)
-    options.timeout, options.group_id, options.global_ranks_in_group = timeout, f"hocket {ranks}", list(ranks)
+    options.timeout, options.global_ranks_in_group = timeout, list(ranks)
+    options.group_id = f"hocket {ranks}"  # type: ignore[assignment]  # older versions do not have its NewType
     return plugin.creator_fn(options, None)
 
 

@@ -259,7 +259,7 @@ class Accelerator:
     ) -> None:
         """`pin`: keeps host memory in place from an address on, so many bytes; returns what ends that."""
         self.device, self._queue, self._pin = device, queue, pin
-        self.libraries = (ON_DEVICE, "nccl") if device.type == "cuda" else (ON_DEVICE,)
+        self.libraries: tuple[str, ...] = (ON_DEVICE, "nccl") if device.type == "cuda" else (ON_DEVICE,)
         self._twins: dict[int, Twin] = {}
         self._addresses: list[int] = []
         self._lock = threading.Lock()

@@ -187,7 +187,7 @@ def _programs(
             program = unverified(index, plan, table=table, topology=topology)
             # Rows are copied otherwise, and their copies not simulated.
             staged = on_device and not isinstance(bucket.route, Gathered)
-            programs.append(program.staged(_native.PIECE_BYTES) if staged else program)
+            programs.append(program.staged(_native.PIECE_BYTES, []) if staged else program)
         place.append(found[key])
     return programs, place
 
