@@ -33,7 +33,7 @@ fn sent(elements: usize) -> Program {
         peer: Rank(0),
         tag: tag(at),
     };
-    Program { ranks: vec![rank(&send), rank(&recv)], ..Program::default() }.staged(4)
+    Program { ranks: vec![rank(&send), rank(&recv)], ..Program::default() }.staged(4, &[])
 }
 
 fn end_s(network: &Network, program: &Program, bus: Bus) -> f64 {
