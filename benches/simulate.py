@@ -15,7 +15,7 @@ from hocket.artefacts.plan import AllReduce
 from hocket.artefacts.profile import Gradient, Profile
 from hocket.planning.buckets import buckets, plan_of
 from hocket.tools.simulation import flow
-from hocket.tools.simulation.conditions import Costs
+from hocket.tools.simulation.all_reduce import LINKS_ALONE
 from hocket.tools.simulation.networks import leaf_spine, neighbours, torus
 
 MEBIBYTE = 1 << 20
@@ -31,15 +31,7 @@ MEMORY_BYTE_PER_S = 50e9
 ASTRA_NS = {8: 117_780, 64: 356_620, 256: 1_140_400, 1024: 4_267_996}
 """The time that ASTRA-sim's analytical backend predicts for a ring all-reduce of 1 MiB."""
 
-ASTRA_COSTS = Costs(
-    send_s=0.0,
-    receive_s=0.0,
-    reduce_s_per_byte=3 / MEMORY_BYTE_PER_S,
-    cast_s_per_byte=0.0,
-    copy_s_per_byte=0.0,
-    socket_s_per_byte=0.0,
-    rendezvous=False,
-)
+ASTRA_COSTS = msgspec.structs.replace(LINKS_ALONE, reduce_s_per_byte=3 / MEMORY_BYTE_PER_S)
 
 LARGE_LEAVES, LARGE_HOSTS_PER_LEAF, LARGE_BUCKETS = 160, 64, 200
 LARGE_BUCKET_ELEMENTS = 250_000

@@ -38,7 +38,7 @@ class Emulated:
         self.root, self.folder = root, folder
 
     def call(self, program: str, *words: str) -> str:
-        """What a program prints; SystemExit when it fails."""
+        """Return what a program prints; SystemExit when it fails."""
         site = self.folder / SITE
         started = ["python3"] if program == "python" else ["python3", str(site / "bin" / program)]
         patience = [f"HOCKET_{name}TIMEOUT_S={PATIENCE_S}" for name in ("", "START_")]

@@ -50,6 +50,7 @@ for _ in range(20):
     optimizer.step()
 torch.save(plain.state_dict(), f"{{sys.argv[2]}}/{{sys.argv[1]}}{{rank}}.pt")
 """
+# It is to fail, and what it then says is compared.
 IMPORT = "try:\n import hocket.torch\nexcept Exception as error: print(error)"
 COMPARE = """
 import sys
@@ -74,7 +75,7 @@ class Environment:
         ran(python, "-m", "venv", folder / "venv")
 
     def call(self, program: str, *words: str) -> str:
-        """What a program of the environment prints; SystemExit when it fails."""
+        """Return what a program of the environment prints; SystemExit when it fails."""
         return ran(self.bin / program, *words, cwd=self.folder)
 
     def install(self, *wanted: str) -> None:
@@ -112,12 +113,12 @@ def without_torch(environment: Environment, package: Path) -> None:
 
 
 class Caller(Protocol):
-    """What runs the programs of an environment."""
+    """Environment whose programs can be run."""
 
     folder: Path
 
     def call(self, program: str, *words: str) -> str:
-        """What a program of the environment prints; SystemExit when it fails."""
+        """Return what a program of the environment prints; SystemExit when it fails."""
 
 
 def trains(environment: Caller) -> None:

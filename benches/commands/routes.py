@@ -14,8 +14,8 @@ from hocket.cli.benches.options import numbers_options
 @row_option
 @numbers_options
 def command(*, rows: tuple[str, ...], output: Path | None, as_json: bool) -> None:
-    """Whether a model whose buckets take different routes is DDP's, and sends what was predicted, to the byte; and what it costs
-    that gradients are on a device.
+    """Buckets of one model by different routes: results beside DDP's, bytes sent beside those predicted, and the cost of gradients
+    on a device.
 
     On emulated hosts, all but `staged`; needs root. `staged-vulkan` runs with .venv/vulkan/bin/python.
 

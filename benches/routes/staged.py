@@ -21,6 +21,7 @@ from hocket.artefacts.profile import Bus, Gradient, Profile
 from hocket.planning.buckets import buckets, plan_of
 from hocket.planning.search import neutral_profile
 from hocket.tools.simulation import flow
+from hocket.tools.simulation.all_reduce import LINKS_ALONE
 from hocket.tools.simulation.conditions import Costs
 from hocket.tools.simulation.networks import from_cluster
 
@@ -28,19 +29,12 @@ SIZE_BYTES = 25 << 20
 WIRES_BIT_PER_S = (1e9, 10e9, 25e9)
 BUSES_BYTES_PER_S = (12e9, 25e9)
 COPY_S = 10e-6
-"""Of starting a copy, beside its bytes."""
+"""Time of starting a copy, beside its bytes."""
 WORLDS = (2, 4)
 TARGET = 1.15
 COSTS = {
     "ranks as they are": Costs(),
-    "links alone": Costs(
-        send_s=0.0,
-        receive_s=0.0,
-        reduce_s_per_byte=0.0,
-        cast_s_per_byte=0.0,
-        copy_s_per_byte=0.0,
-        socket_s_per_byte=0.0,
-    ),
+    "links alone": msgspec.structs.replace(LINKS_ALONE, rendezvous=True),
 }
 DEVICES = ("hostile", "vulkan", "accelerator")
 NETWORK = hosts([1e9] * 2)

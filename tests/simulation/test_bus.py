@@ -26,7 +26,7 @@ ROUTES: dict[str, Route] = {
     "owners": Owned(owners=tuple(Owner(rank=rank) for rank in range(WORLD))),
 }
 TOLERANCE = 0.15
-"""As between closed form and flows elsewhere (`test_fidelities.py`)."""
+"""Tolerance between closed form and flows, the same as in `test_fidelities.py`."""
 
 
 def cluster(bit_per_s: float) -> Cluster:

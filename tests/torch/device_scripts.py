@@ -1,4 +1,4 @@
-"""What ranks of `test_device_backend.py` do: the backend on the hostile device, against tensors of the CPU."""
+"""Scripts of ranks of `test_device_backend.py`: the backend on the hostile device, against tensors of the CPU."""
 
 import functools
 import os

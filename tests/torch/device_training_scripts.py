@@ -1,4 +1,4 @@
-"""What ranks of `test_device_backend.py` train: models with the backend and the hooks on the hostile device, and on the CPU."""
+"""Trainings of ranks of `test_device_backend.py`: models with the backend and the hooks on the hostile device, and on the CPU."""
 
 import sys
 from collections.abc import Callable

@@ -7,7 +7,6 @@
 use crate::error::FabricError;
 use std::fmt::Display;
 use std::fs;
-use std::path::Path;
 
 const FOLDER: &str = "/dev/shm";
 const PREFIX: &str = "hocket-fabric";
@@ -61,13 +60,13 @@ impl Process {
 /// This process's name for its endpoints, once files that dead processes of our namespace have left are removed.
 pub(crate) fn own_name() -> Result<String, FabricError> {
     let own = Process::own()?;
-    remove_left(Path::new(FOLDER), own.namespace);
+    remove_left(own.namespace);
     Ok(own.name())
 }
 
 /// Files that another user owns stay for that user's next job.
-fn remove_left(folder: &Path, namespace: u64) {
-    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+fn remove_left(namespace: u64) {
+    for entry in fs::read_dir(FOLDER).into_iter().flatten().flatten() {
         let Some(process) = entry.file_name().to_str().and_then(Process::of) else { continue };
         if process.namespace == namespace && Process::running(namespace, process.id) != Some(process) {
             let _not_ours = fs::remove_file(entry.path());

@@ -36,7 +36,7 @@ class Distributed:
 
 
 distributed: WeakKeyDictionary[torch.nn.Module, Distributed] = WeakKeyDictionary()
-"""What `distribute` made of each model."""
+"""Distributed form of each model, which `distribute` has made."""
 
 
 @contextlib.contextmanager

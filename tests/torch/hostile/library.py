@@ -17,7 +17,7 @@ from tests.torch import hostile
 NAME = "hostilelib"
 ERROR = "the device's library has failed"
 calls: list[str] = []
-"""Those of this process."""
+"""Calls of this process so far."""
 before_call: Callable[[int], None] | None = None
 """Called with the number of each call, from 1."""
 
@@ -43,7 +43,7 @@ class Library:
     def __init__(self, store: Any, rank: int, size: int, timeout: Any) -> None:
         self._gloo = dist.ProcessGroupGloo(store, rank, size, timeout)
         self._rank, self._size = rank, size
-        self._draw = random.Random(rank)  # noqa: S311
+        self._draw = random.Random(rank)  # noqa: S311  # an order to repeat, no secret
         self._last: threading.Thread | None = None
         self._streams: list[torch.Stream] = []
         self.aborted = False
@@ -82,7 +82,7 @@ class Library:
         return self._begin(tensors[0], tensors[0], act)
 
     def abort(self) -> None:
-        """What is under way is left to its threads."""
+        """Begin nothing more; threads end what is under way."""
         self.aborted = True
 
     def _begin(
