@@ -11,20 +11,14 @@ import contextlib
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 import torch
 
-from hocket.artefacts.local import Local
-from hocket.artefacts.plan import Plan
-from hocket.artefacts.promise import Promise
 from hocket.errors import UsageError
-from hocket.policy.policy import Policy
-from hocket.settings import Settings
 from hocket.torch.in_training import distributed_of, join
-from hocket.torch.module_buffers import Keep
 from hocket.torch.trainers import checkpoint
-from hocket.torch.trainers.options import Options, apply_late, clip_norm, steps
+from hocket.torch.trainers.options import Asked, Options, apply_late, clip_norm, steps
 
 if TYPE_CHECKING:
     from accelerate import Accelerator as Base
@@ -49,14 +43,7 @@ REPLICATES = (
 
 def accelerate(
     accelerator: Given,
-    *,
-    plan: Plan | None = None,
-    policy: Policy | None = None,
-    promise: Promise | str | None = None,
-    search: str | None = None,
-    local: Local | None = None,
-    buffers: Keep | None = None,
-    settings: Settings | None = None,
+    **asked: Unpack[Asked],
 ) -> Given:
     """Let an Accelerator of Accelerate distribute what it prepares by `hk.distribute`, without DistributedDataParallel.
 
@@ -68,45 +55,29 @@ def accelerate(
 
     Args:
         accelerator: one that has prepared no model yet. It is returned.
-        plan: as in `hk.distribute`, like all below.
-        policy: decides how gradients travel, instead of a plan.
-        promise: how far results may be from DDP's.
-        search: how long the job tries plans while it trains.
-        local: ranks step alone, and exchange how far they came.
-        buffers: how the model's buffers are kept equal.
-        settings: settings of the job; default: from the environment.
+        asked: plan, policy, promise, search, local, buffers and settings, as in `hk.distribute`.
 
     Raises UsageError: it is no Accelerator, it shards models (FSDP, DeepSpeed, Megatron-LM, tensor parallelism), it has a
     communication hook of DDP or has prepared a model; elastic jobs, parameter servers, helpers.
     """
-    options = Options(
-        plan=plan,
-        policy=policy,
-        promise=promise,
-        search=search,
-        local=local,
-        buffers=buffers,
-        settings=settings,
-    )
     _check(accelerator)
-    options.check(NAME)
-    equip(accelerator, options, NAME)
+    equip(accelerator, Options(NAME, asked))
     return accelerator
 
 
-def equip(accelerator: Any, options: Options, trainer: str) -> None:
-    """Give a checked Accelerator its class; `trainer`: whose ranks these are, for errors."""
+def equip(accelerator: Any, options: Options) -> None:
+    """Give a checked Accelerator its class."""
     kind = type(accelerator)
-    accelerator._hocket = Prepared(options, trainer)
+    accelerator._hocket = Prepared(options)
     accelerator.__class__ = type(kind.__name__, (_Accelerator, kind), {"__module__": kind.__module__})
 
 
 class Prepared:
     """Models and optimizers that one Accelerator has prepared, and which of them train together."""
 
-    def __init__(self, options: Options, trainer: str) -> None:
-        """Begin with nothing prepared. `trainer`: whose ranks they are, for errors."""
-        self._options, self._trainer = options, trainer
+    def __init__(self, options: Options) -> None:
+        """Begin with nothing prepared."""
+        self._options = options
         self._trained: list[torch.nn.Module] = []
         """Models that were prepared to be trained."""
         self._pairs: dict[int, tuple[torch.nn.Module, torch.optim.Optimizer]] = {}
@@ -134,7 +105,7 @@ class Prepared:
             if own is None:
                 self._await(model, None if alone else model.register_forward_pre_hook(_refuse_forward))
             elif id(model) not in self._pairs or self._pairs[id(model)][1] is not own:
-                self._options.distribute(self._trainer, model, own)
+                self._options.distribute(model, own)
                 self._pairs[id(model)] = model, own
         for each in optimizers:
             self._go_on(each)

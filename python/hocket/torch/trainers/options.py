@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import TypedDict
 
 import torch
 import torch.distributed as dist
@@ -24,41 +24,49 @@ from hocket.torch.trainers.group import group_of
 from hocket.training.assemble.asked import policy_asked, promise_asked
 
 
-@dataclass(frozen=True, kw_only=True)
-class Options:
+class Asked(TypedDict, total=False):
     """Keyword arguments of `hk.distribute`, without that of parameter servers: all ranks of a trainer train."""
 
-    plan: Plan | None = None
-    policy: Policy | None = None
-    promise: Promise | str | None = None
-    search: str | None = None
-    local: Local | None = None
-    buffers: Keep | None = None
-    settings: Settings | None = None
+    plan: Plan | None
+    policy: Policy | None
+    promise: Promise | str | None
+    search: str | None
+    local: Local | None
+    buffers: Keep | None
+    settings: Settings | None
 
-    def check(self, trainer: str) -> None:
+
+class Options:
+    """What a trainer's user asks of `hk.distribute`. `trainer`: whose ranks train, for errors."""
+
+    def __init__(self, trainer: str, asked: Asked) -> None:
         """Raise UsageError for arguments and settings that no job of this trainer's can have, before it does anything."""
+        for name in asked.keys() - Asked.__annotations__.keys():
+            raise TypeError(f"{trainer}: hk.distribute has no argument {name!r} there")
+        self.trainer, self._asked = trainer, asked
         settings = self._settings()
         check_given(trainer, settings)
-        policy_asked(self.plan, self.policy, settings)
-        promise_asked(self.promise, settings)
-        check_keep(self.buffers)
-        if self.local is not None and not isinstance(self.local, Local):
+        policy_asked(asked.get("plan"), asked.get("policy"), settings)
+        promise_asked(asked.get("promise"), settings)
+        check_keep(asked.get("buffers"))
+        local = asked.get("local")
+        if local is not None and not isinstance(local, Local):
             raise UsageError(
-                f"local={self.local!r}: steps alone are described by an object\nhint: hk.Local(every=30)"
+                f"local={local!r}: steps alone are described by an object\nhint: hk.Local(every=30)"
             )
 
-    def distribute(self, trainer: str, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    def distribute(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
         """Distribute the model among the ranks of the trainer, which all call this. Errors are those of `hk.distribute`."""
         settings = self._settings()
-        group = group_of(trainer, settings)
-        distribute(model, optimizer, **{**vars(self), "settings": settings}, group=group)
+        group = group_of(self.trainer, settings)
+        asked: Asked = {**self._asked, "settings": settings}
+        distribute(model, optimizer, **asked, group=group)
         together = dist.is_available() and dist.is_initialized()
         if together and distributed_of(model).session.job.world < dist.get_world_size():
-            raise refused(SERVERS, GIVEN, whose=trainer)
+            raise refused(SERVERS, GIVEN, whose=self.trainer)
 
     def _settings(self) -> Settings:
-        return self.settings or Settings.from_environment()
+        return self._asked.get("settings") or Settings.from_environment()
 
 
 def steps(optimizer: torch.optim.Optimizer, model: torch.nn.Module) -> bool:

@@ -8,21 +8,15 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 import torch
 import torch.distributed as dist
 
-from hocket.artefacts.local import Local
-from hocket.artefacts.plan import Plan
-from hocket.artefacts.promise import Promise
 from hocket.errors import UsageError
-from hocket.policy.policy import Policy
-from hocket.settings import Settings
 from hocket.torch.checkpoint import load_state_dict, optimizer_state, state_dict
 from hocket.torch.in_training import distributed_of
-from hocket.torch.module_buffers import Keep
-from hocket.torch.trainers.options import Options, apply_late, clip_norm
+from hocket.torch.trainers.options import Asked, Options, apply_late, clip_norm
 
 if TYPE_CHECKING:
     from lightning.pytorch.strategies import DDPStrategy as Base
@@ -67,17 +61,10 @@ class Distributed(Base):  # type: ignore[misc]
         checkpoint_io: Any = None,
         precision_plugin: Any = None,
         *,
-        plan: Plan | None = None,
-        policy: Policy | None = None,
-        promise: Promise | str | None = None,
-        search: str | None = None,
-        local: Local | None = None,
-        buffers: Keep | None = None,
-        settings: Settings | None = None,
         process_group_backend: str | None = None,
         timeout: timedelta | None = None,
         start_method: Literal["popen", "spawn", "fork", "forkserver"] = "popen",
-        **of_ddp: Any,
+        **asked: Unpack[Asked],
     ) -> None:
         """Take arguments of `hk.distribute`, and those of DDPStrategy that are not DistributedDataParallel's.
 
@@ -87,32 +74,16 @@ class Distributed(Base):  # type: ignore[misc]
             cluster_environment: numbers of ranks.
             checkpoint_io: how files are written.
             precision_plugin: mixed precision.
-            plan: as in `hk.distribute`, like all up to `settings`.
-            policy: decides how gradients travel, instead of a plan.
-            promise: how far results may be from DDP's.
-            search: how long the job tries plans while it trains.
-            local: ranks step alone, and exchange how far they came.
-            buffers: how the model's buffers are kept equal.
-            settings: settings of the job; default: from the environment.
             process_group_backend: of Lightning's own collectives; default: `hocket` on the CPU, else Lightning's choice.
             timeout: of these; default: Lightning's.
             start_method: how Lightning starts ranks, where no launcher has.
-            of_ddp: nothing; refused by name.
+            asked: plan, policy, promise, search, local, buffers and settings, as in `hk.distribute`.
 
         Raises UsageError: other options, such as DistributedDataParallel's; elastic jobs, parameter servers, helpers.
         """
-        for name in of_ddp:
+        for name in asked.keys() - Asked.__annotations__.keys():
             raise _refused(name)
-        self._options = Options(
-            plan=plan,
-            policy=policy,
-            promise=promise,
-            search=search,
-            local=local,
-            buffers=buffers,
-            settings=settings,
-        )
-        self._options.check(NAME)
+        self._options = Options(NAME, asked)
         super().__init__(
             accelerator=accelerator,
             parallel_devices=parallel_devices,
@@ -150,7 +121,7 @@ class Distributed(Base):  # type: ignore[misc]
                 "hint: return an optimizer, also where training_step optimizes by hand"
             )
         model = self.lightning_module
-        self._options.distribute(NAME, model, self.optimizers[0])
+        self._options.distribute(model, self.optimizers[0])
         self._distributed = model
         precision: Any = self.precision_plugin
         # Instances, as the user may have given any.

@@ -8,18 +8,12 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
-from hocket.artefacts.local import Local
-from hocket.artefacts.plan import Plan
-from hocket.artefacts.promise import Promise
 from hocket.errors import UsageError
-from hocket.policy.policy import Policy
-from hocket.settings import Settings
-from hocket.torch.module_buffers import Keep
 from hocket.torch.trainers import checkpoint
 from hocket.torch.trainers.accelerate import check_replicates, equip
-from hocket.torch.trainers.options import Options, apply_late
+from hocket.torch.trainers.options import Asked, Options, apply_late
 
 if TYPE_CHECKING:
     from transformers import Trainer as Base
@@ -39,14 +33,7 @@ SEAMS = (
 
 def trainer(
     trainer: Given,
-    *,
-    plan: Plan | None = None,
-    policy: Policy | None = None,
-    promise: Promise | str | None = None,
-    search: str | None = None,
-    local: Local | None = None,
-    buffers: Keep | None = None,
-    settings: Settings | None = None,
+    **asked: Unpack[Asked],
 ) -> Given:
     """Let a Trainer of transformers, or of a package that builds on it, train by `hk.distribute`, without DistributedDataParallel.
 
@@ -58,33 +45,18 @@ def trainer(
 
     Args:
         trainer: a Trainer that has not trained yet. It is returned.
-        plan: as in `hk.distribute`, like all below.
-        policy: decides how gradients travel, instead of a plan.
-        promise: how far results may be from DDP's.
-        search: how long the job tries plans while it trains.
-        local: ranks step alone, and exchange how far they came.
-        buffers: how the model's buffers are kept equal.
-        settings: settings of the job; default: from the environment.
+        asked: plan, policy, promise, search, local, buffers and settings, as in `hk.distribute`.
 
     Raises UsageError: it is no Trainer, it shards its model or puts it into DataParallel, or what `hk.accelerate` refuses.
     """
-    options = Options(
-        plan=plan,
-        policy=policy,
-        promise=promise,
-        search=search,
-        local=local,
-        buffers=buffers,
-        settings=settings,
-    )
     given: Any = trainer
     _check(given)
-    options.check(NAME)
+    options = Options(NAME, asked)
     kind = type(given)
     given._hocket_options = options
     given.__class__ = type(kind.__name__, (_Trainer, kind), {"__module__": kind.__module__})
     given.add_callback(_callback(given))
-    equip(given.accelerator, options, NAME)
+    equip(given.accelerator, options)
     return trainer
 
 
@@ -97,7 +69,7 @@ class _Trainer(Base):  # type: ignore[misc]
         """Make the Accelerator, which distributes."""
         super().create_accelerator_and_postprocess()
         check_replicates(self.accelerator, NAME)
-        equip(self.accelerator, self._hocket_options, NAME)
+        equip(self.accelerator, self._hocket_options)
 
     def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
         models = self.accelerator._hocket.models
