@@ -25,13 +25,13 @@ from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.profile import Profile
 from hocket.errors import PeerError
 from hocket.job.store import address as addresses
-from hocket.measure.hosts import AGENT, probe_hosts
-from hocket.measure.options import ProbeOptions
 from hocket.planning import search as planner
 from hocket.settings import Settings
 from hocket.start.variables import OF_A_RANK
 from hocket.tools.demo.catalogue import WARM_UP_STEPS
 from hocket.tools.demo.emulation import NamespaceEmulation, ranks, run_ranks
+from hocket.tools.probe.hosts import AGENT, probe_hosts
+from hocket.tools.probe.options import ProbeOptions
 from hocket.tools.simulation import shortlist
 from hocket.tools.testbed import Testbed
 

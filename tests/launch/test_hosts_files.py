@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from hocket.errors import UsageError
 from hocket.job.store import address
-from hocket.planning.ordering.handover import FORMATS
-from hocket.planning.ordering.handover.layout import Layout
 from hocket.start import hosts, remote
+from hocket.tools.ordering.handover import FORMATS
+from hocket.tools.ordering.handover.layout import Layout
 
 
 def read(text, tmp_path):

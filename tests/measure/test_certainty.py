@@ -2,8 +2,8 @@
 
 import pytest
 
-from hocket.measure.certainty import imprecise, lopsided_rates, lopsided_trips
-from hocket.measure.datagrams import Trips
+from hocket.tools.probe.certainty import imprecise, lopsided_rates, lopsided_trips
+from hocket.tools.probe.datagrams import Trips
 
 pytestmark = pytest.mark.hosts
 

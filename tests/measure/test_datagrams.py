@@ -11,11 +11,11 @@ from contextlib import contextmanager
 
 import pytest
 
-from hocket.measure import datagrams, quantile
-from hocket.measure.datagrams import BLOCKED, TOKEN_BYTES, answer, ask, listen
-from hocket.measure.network import _losses
-from hocket.measure.pace import Pace
-from hocket.measure.quantile import PRECISION, Quantile
+from hocket.tools.probe import datagrams, quantile
+from hocket.tools.probe.datagrams import BLOCKED, TOKEN_BYTES, answer, ask, listen
+from hocket.tools.probe.network import _losses
+from hocket.tools.probe.pace import Pace
+from hocket.tools.probe.quantile import PRECISION, Quantile
 
 pytestmark = pytest.mark.hosts
 

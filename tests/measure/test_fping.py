@@ -14,9 +14,9 @@ from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster
 from hocket.cli.probe import command
 from hocket.errors import PeerError
-from hocket.measure.fping import probe_by_fping, round_trips
-from hocket.measure.options import ProbeOptions
-from hocket.measure.saved import Saved, beside
+from hocket.tools.probe.fping import probe_by_fping, round_trips
+from hocket.tools.probe.options import ProbeOptions
+from hocket.tools.probe.saved import Saved, beside
 
 pytestmark = pytest.mark.hosts
 

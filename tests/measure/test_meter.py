@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hocket.measure.meter import Meter
+from hocket.tools.probe.meter import Meter
 
 pytestmark = pytest.mark.hosts
 

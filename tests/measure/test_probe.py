@@ -10,13 +10,13 @@ import pytest
 
 from hocket.artefacts.cluster import Cluster
 from hocket.errors import PeerError, UsageError
-from hocket.measure import transfer
-from hocket.measure.datagrams import TOKEN_BYTES, Trips
-from hocket.measure.network import probe
-from hocket.measure.options import ProbeOptions
-from hocket.measure.steps import Durations
-from hocket.measure.transfer import Peer, Station
 from hocket.planning import search
+from hocket.tools.probe import transfer
+from hocket.tools.probe.datagrams import TOKEN_BYTES, Trips
+from hocket.tools.probe.network import probe
+from hocket.tools.probe.options import ProbeOptions
+from hocket.tools.probe.steps import Durations
+from hocket.tools.probe.transfer import Peer, Station
 from tests.measure.room import Room, Seat
 
 pytestmark = pytest.mark.hosts

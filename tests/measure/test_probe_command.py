@@ -12,10 +12,10 @@ from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster, Host
 from hocket.cli.probe import command
 from hocket.errors import Error, PeerError, UsageError
-from hocket.measure.agent import Event, lines_of
-from hocket.measure.hosts import AGENT, _Events, probe_hosts
 from hocket.start.output import LINE_BYTES_MAX, Channel, Screen
 from hocket.start.processes import ProcessSpec
+from hocket.tools.probe.agent import Event, lines_of
+from hocket.tools.probe.hosts import AGENT, _Events, probe_hosts
 
 pytestmark = pytest.mark.hosts
 

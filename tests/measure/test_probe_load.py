@@ -12,12 +12,12 @@ import pytest
 
 from hocket.artefacts.cluster import Cluster, Host, Rack
 from hocket.artefacts.network import GOODPUT
-from hocket.measure.hosts import AGENT, probe_hosts
-from hocket.measure.options import LIMIT_BIT_PER_S, ProbeOptions, Rates
-from hocket.measure.pace import OVERHEAD_BYTES
-from hocket.measure.steps import Step
-from hocket.measure.trains import SEGMENT_BYTES, TRAINS_BYTES
 from hocket.start.processes import ProcessSpec
+from hocket.tools.probe.hosts import AGENT, probe_hosts
+from hocket.tools.probe.options import LIMIT_BIT_PER_S, ProbeOptions, Rates
+from hocket.tools.probe.pace import OVERHEAD_BYTES
+from hocket.tools.probe.steps import Step
+from hocket.tools.probe.trains import SEGMENT_BYTES, TRAINS_BYTES
 from hocket.tools.testbed import Testbed
 
 pytestmark = pytest.mark.timing

@@ -9,9 +9,9 @@ import pytest
 
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.network import GOODPUT
-from hocket.measure.hosts import AGENT, probe_hosts
 from hocket.planning import search
 from hocket.start.processes import ProcessSpec
+from hocket.tools.probe.hosts import AGENT, probe_hosts
 from hocket.tools.testbed import Testbed, example_cluster
 
 pytestmark = pytest.mark.timing

@@ -8,12 +8,12 @@ import pytest
 from benches.order_search.data_centre import data_centre
 from hocket.artefacts.cluster import Cluster
 from hocket.errors import UsageError
-from hocket.measure.completion import complete, errors
-from hocket.measure.network import probe
-from hocket.measure.options import ProbeOptions
-from hocket.measure.steps import Durations
 from hocket.planning.ordering.matrix import build
 from hocket.planning.ordering.solve import Request, cost_s, solve
+from hocket.tools.probe.completion import complete, errors
+from hocket.tools.probe.network import probe
+from hocket.tools.probe.options import ProbeOptions
+from hocket.tools.probe.steps import Durations
 from tests.measure.room import Room, Seat
 
 pytestmark = pytest.mark.hosts

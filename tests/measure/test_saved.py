@@ -10,12 +10,12 @@ from click.testing import CliRunner
 from hocket.artefacts.cluster import Cluster
 from hocket.cli.probe import command
 from hocket.errors import PeerError, UsageError
-from hocket.measure.hosts import AGENT, probe_hosts
-from hocket.measure.network import probe
-from hocket.measure.options import ProbeOptions
-from hocket.measure.saved import Saved, Tool, beside
-from hocket.measure.steps import Durations, Step
 from hocket.start.processes import ProcessSpec
+from hocket.tools.probe.hosts import AGENT, probe_hosts
+from hocket.tools.probe.network import probe
+from hocket.tools.probe.options import ProbeOptions
+from hocket.tools.probe.saved import Saved, Tool, beside
+from hocket.tools.probe.steps import Durations, Step
 from tests.measure.room import Room, Seat
 
 pytestmark = pytest.mark.hosts

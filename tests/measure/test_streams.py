@@ -6,12 +6,12 @@ from contextlib import AbstractContextManager
 import pytest
 
 from hocket.artefacts.cluster import Cluster, Host
-from hocket.measure import streams
-from hocket.measure.hosts import AGENT, probe_hosts
-from hocket.measure.options import ProbeOptions
 from hocket.measure.rounds import tournament
-from hocket.measure.steps import Flow
 from hocket.start.processes import ProcessSpec
+from hocket.tools.probe import streams
+from hocket.tools.probe.hosts import AGENT, probe_hosts
+from hocket.tools.probe.options import ProbeOptions
+from hocket.tools.probe.steps import Flow
 from hocket.tools.testbed import Testbed
 
 pytestmark = pytest.mark.hosts

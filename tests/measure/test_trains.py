@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hocket.measure import datagrams, trains
-from hocket.measure.pace import OVERHEAD_BYTES, Pace
-from hocket.measure.trains import SEGMENT_BYTES, TRAINS, TRAINS_BYTES, Train
+from hocket.tools.probe import datagrams, trains
+from hocket.tools.probe.pace import OVERHEAD_BYTES, Pace
+from hocket.tools.probe.trains import SEGMENT_BYTES, TRAINS, TRAINS_BYTES, Train
 
 pytestmark = pytest.mark.hosts
 

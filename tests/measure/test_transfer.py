@@ -7,8 +7,8 @@ import socket
 import pytest
 
 from hocket.errors import PeerError
-from hocket.measure.datagrams import TOKEN_BYTES
-from hocket.measure.transfer import Peer, Station
+from hocket.tools.probe.datagrams import TOKEN_BYTES
+from hocket.tools.probe.transfer import Peer, Station
 
 pytestmark = pytest.mark.hosts
 

@@ -8,12 +8,12 @@ from hocket.artefacts import files
 from hocket.artefacts.tuning import NetworkShape, Point, Timing, Tuning
 from hocket.cli.tune import command
 from hocket.errors import ArtefactError, PeerError, UsageError
-from hocket.measure.algorithm_times import Task
-from hocket.measure.regret import regrets
-from hocket.measure.tune import AGENT, Wanted, empty, tune, with_point
 from hocket.policy.algorithms import fitting
 from hocket.policy.topology import Topology
 from hocket.start.processes import ProcessSpec
+from hocket.tools.tuning.algorithm_times import Task
+from hocket.tools.tuning.regret import regrets
+from hocket.tools.tuning.tune import AGENT, Wanted, empty, tune, with_point
 
 pytestmark = pytest.mark.hosts
 

@@ -29,15 +29,16 @@ from hocket.cli.shared.options import (
 )
 from hocket.cli.shared.output import bars, publish, save
 from hocket.cli.shared.values import COUNTS, PATIENCE, SIZES, Real
-from hocket.measure.inferred import with_trunks
-from hocket.planning.ordering import execute, matrix, topology
+from hocket.planning.ordering import matrix
 from hocket.planning.ordering.cluster import of_cluster
-from hocket.planning.ordering.handover import FORMATS
-from hocket.planning.ordering.handover.layout import layout_of
 from hocket.planning.ordering.matrix import Matrix
 from hocket.planning.ordering.solve import ALGORITHMS, Algorithm, Ordering, Request, solve, solve_sizes
 from hocket.planning.ordering.solve import Progress as Told
 from hocket.start import hosts as hosts_file
+from hocket.tools.ordering import execute, topology
+from hocket.tools.ordering.handover import FORMATS
+from hocket.tools.ordering.handover.layout import layout_of
+from hocket.tools.ordering.inferred import with_trunks
 from hocket.tools.simulation.order import solve_program
 
 HOSTS_SHOWN_MAX = 32

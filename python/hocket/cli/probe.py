@@ -17,17 +17,17 @@ from hocket.cli.shared.options import Remote, json_option, output_option, remote
 from hocket.cli.shared.output import bars, publish, rate_text
 from hocket.cli.shared.values import RATE, SECONDS
 from hocket.errors import UsageError
-from hocket.measure import fping
-from hocket.measure.certainty import within
-from hocket.measure.hosts import AGENT, probe_hosts
-from hocket.measure.network import estimate_s
-from hocket.measure.options import LIMIT_BIT_PER_S, PAIR_S, ProbeOptions, Rates
 from hocket.measure.rounds import rounds_of
-from hocket.measure.saved import Saved, beside
-from hocket.measure.steps import Progress as Told
 from hocket.start import hosts as hosts_file
 from hocket.start.processes import ProcessSpec
 from hocket.start.remote import reachable
+from hocket.tools.probe import fping
+from hocket.tools.probe.certainty import within
+from hocket.tools.probe.hosts import AGENT, probe_hosts
+from hocket.tools.probe.network import estimate_s
+from hocket.tools.probe.options import LIMIT_BIT_PER_S, PAIR_S, ProbeOptions, Rates
+from hocket.tools.probe.saved import Saved, beside
+from hocket.tools.probe.steps import Progress as Told
 
 HOSTS_SHOWN_MAX = 16
 """Limit of hosts in a printed matrix; larger ones do not fit a terminal, and the file has them."""

@@ -28,11 +28,11 @@ from hocket.cli.shared.output import bars, publish
 from hocket.cli.shared.values import SIZES
 from hocket.errors import UsageError
 from hocket.job.store import address as addresses
-from hocket.measure.regret import Regret, regrets
-from hocket.measure.tune import AGENT, COLLECTIVES, SIZES_BYTES, Wanted, empty, tune
 from hocket.start import hosts as hosts_file
 from hocket.start.processes import ProcessSpec
 from hocket.tools.report import quantity
+from hocket.tools.tuning.regret import Regret, regrets
+from hocket.tools.tuning.tune import AGENT, COLLECTIVES, SIZES_BYTES, Wanted, empty, tune
 
 BY = {
     "engine": "",

@@ -1,1 +1,1 @@
-"""Measures the machines of a job through ordinary sockets; the results make up a cluster file."""
+"""Measures the network of a job that runs, by a quick look or by its own traffic."""

@@ -9,8 +9,8 @@ import pytest
 
 from hocket.artefacts.cluster import Cluster, Host
 from hocket.errors import ArtefactError
-from hocket.planning.ordering import topology
 from hocket.planning.ordering.solve import Request, find_groups, solve
+from hocket.tools.ordering import topology
 
 AWS = {
     "Instances": [

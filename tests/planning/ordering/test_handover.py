@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from hocket.errors import UsageError
-from hocket.planning.ordering.execute import run, with_order
-from hocket.planning.ordering.handover import FORMATS
-from hocket.planning.ordering.handover.layout import Layout
+from hocket.tools.ordering.execute import run, with_order
+from hocket.tools.ordering.handover import FORMATS
+from hocket.tools.ordering.handover.layout import Layout
 from tests.support.commands import completed
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -112,8 +112,8 @@ def test_open_mpi_takes_what_is_written_for_it(tmp_path: Path) -> None:
     here = Layout((("localhost", 2),))
     script = tmp_path / "run.py"
     script.write_text(
-        "import sys\nfrom hocket.planning.ordering.execute import run\n"
-        "from hocket.planning.ordering.handover.layout import Layout\n"
+        "import sys\nfrom hocket.tools.ordering.execute import run\n"
+        "from hocket.tools.ordering.handover.layout import Layout\n"
         f"sys.exit(run(Layout({here.hosts!r}), [{mpirun!r}, '--allow-run-as-root', "
         "'sh', '-c', 'echo rank $OMPI_COMM_WORLD_RANK']))\n"
     )

@@ -14,8 +14,8 @@ from hocket.artefacts.names import check_hosts
 from hocket.artefacts.network import network
 from hocket.cli.order import command
 from hocket.errors import ArtefactError
-from hocket.planning.ordering.handover import FORMATS
-from hocket.planning.ordering.handover.layout import Layout
+from hocket.tools.ordering.handover import FORMATS
+from hocket.tools.ordering.handover.layout import Layout
 
 HOSTILE = (
     "a;reboot",

@@ -10,10 +10,10 @@ import pytest
 from hocket.artefacts.cluster import Cluster, Host, Rack
 from hocket.artefacts.network import GOODPUT, LATENCY_S
 from hocket.errors import ArtefactError, UsageError
-from hocket.measure.inferred import with_trunks
 from hocket.planning.ordering.cluster import of_cluster
 from hocket.planning.ordering.matrix import read_csv
 from hocket.planning.ordering.solve import Request, solve
+from hocket.tools.ordering.inferred import with_trunks
 
 
 def write(path: Path, text: str) -> Path:

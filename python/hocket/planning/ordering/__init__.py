@@ -1,4 +1,4 @@
-"""Rank order: from matrices of hosts to an order in which collectives cost little, and to files for launchers.
+"""Rank order: from matrices of hosts to an order in which collectives cost little.
 
 Useful without the rest of Hocket. The costs and the search are native (`crates/order`).
 """

@@ -22,8 +22,6 @@ from hocket.artefacts.trace import read as read_trace
 from hocket.artefacts.trace import write_run
 from hocket.errors import UsageError
 from hocket.job.store import address as addresses
-from hocket.measure.hosts import AGENT, probe_hosts
-from hocket.measure.options import ProbeOptions
 from hocket.planning import search
 from hocket.planning.compile import programs
 from hocket.planning.reason import seconds
@@ -34,6 +32,8 @@ from hocket.tools.demo.emulation import Emulation, ranks
 from hocket.tools.demo.events import Event
 from hocket.tools.demo.screen import Phase, Screen
 from hocket.tools.demo.training import Trained, Training
+from hocket.tools.probe.hosts import AGENT, probe_hosts
+from hocket.tools.probe.options import ProbeOptions
 
 CANDIDATE_STEPS = 8
 PROFILE_STEPS_MAX = 100

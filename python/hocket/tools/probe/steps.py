@@ -13,9 +13,9 @@ from typing import Any, Protocol
 import msgspec
 
 from hocket import _native
-from hocket.measure.datagrams import Trips
-from hocket.measure.options import ProbeOptions
-from hocket.measure.transfer import Links, Station
+from hocket.tools.probe.datagrams import Trips
+from hocket.tools.probe.options import ProbeOptions
+from hocket.tools.probe.transfer import Links, Station
 
 Flow = tuple[int, int]
 

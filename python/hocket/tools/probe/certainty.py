@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from hocket.measure.datagrams import Trips
-from hocket.measure.quantile import PRECISION
+from hocket.tools.probe.datagrams import Trips
+from hocket.tools.probe.quantile import PRECISION
 
 Flow = tuple[int, int]
 

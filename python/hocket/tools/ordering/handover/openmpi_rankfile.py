@@ -5,7 +5,7 @@ Format: "Rankfiles" in mpirun(1), https://docs.open-mpi.org/en/v5.0.x/man-openmp
 
 from __future__ import annotations
 
-from hocket.planning.ordering.handover.layout import Layout
+from hocket.tools.ordering.handover.layout import Layout
 
 
 def text(layout: Layout) -> str:

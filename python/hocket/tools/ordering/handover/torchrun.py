@@ -6,7 +6,7 @@ Options: https://docs.pytorch.org/docs/stable/elastic/run.html. The static rende
 
 from __future__ import annotations
 
-from hocket.planning.ordering.handover.layout import Layout
+from hocket.tools.ordering.handover.layout import Layout
 
 PORT = 29500
 """torchrun's own default."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hocket.planning.ordering.handover.layout import Layout
+from hocket.tools.ordering.handover.layout import Layout
 
 
 def text(layout: Layout) -> str:

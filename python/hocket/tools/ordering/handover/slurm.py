@@ -5,7 +5,7 @@ Format: `--distribution=arbitrary` in srun(1), https://slurm.schedmd.com/srun.ht
 
 from __future__ import annotations
 
-from hocket.planning.ordering.handover.layout import Layout
+from hocket.tools.ordering.handover.layout import Layout
 
 
 def text(layout: Layout) -> str:

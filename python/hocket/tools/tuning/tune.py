@@ -16,17 +16,17 @@ import msgspec
 from hocket import typed
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.tuning import Ladder, NetworkShape, Point, Runner, Tuning
-from hocket.measure.algorithm_times import FLAT_BYTES_MAX, Event, Request, Task
 from hocket.policy.selection import network_shape
 from hocket.policy.topology import Topology
 from hocket.start import run
 from hocket.start.processes import ProcessSpec
+from hocket.tools.tuning.algorithm_times import FLAT_BYTES_MAX, Event, Request, Task
 
 COLLECTIVES = ("all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce")
 """Collectives with several algorithms."""
 SIZES_BYTES = (4_096, 16_384, 65_536, 262_144, 1_048_576, 4_194_304, 25_000_000)
 THREADS: tuple[Runner, ...] = ("thread", "thread_registered")
-AGENT = (sys.executable, "-m", "hocket.measure.algorithm_times")
+AGENT = (sys.executable, "-m", "hocket.tools.tuning.algorithm_times")
 """Command of a rank, if the same Python is installed."""
 
 Progress = Callable[[int, int, str], None]

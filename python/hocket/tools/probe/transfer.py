@@ -19,12 +19,12 @@ from dataclasses import dataclass
 
 from hocket.errors import PeerError
 from hocket.job.store import address as addresses
-from hocket.measure import datagrams, trains
-from hocket.measure.datagrams import TOKEN_BYTES, Trips
-from hocket.measure.meter import Meter
-from hocket.measure.options import LIMIT_BIT_PER_S
-from hocket.measure.pace import Pace
-from hocket.measure.quantile import Quantile
+from hocket.tools.probe import datagrams, trains
+from hocket.tools.probe.datagrams import TOKEN_BYTES, Trips
+from hocket.tools.probe.meter import Meter
+from hocket.tools.probe.options import LIMIT_BIT_PER_S
+from hocket.tools.probe.pace import Pace
+from hocket.tools.probe.quantile import Quantile
 
 SILENCE_S = 5.0
 """Silence after which a peer is reported."""

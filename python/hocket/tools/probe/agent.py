@@ -1,4 +1,4 @@
-"""The program that `hocket probe` runs on every host: `python -m hocket.measure.agent [ORDER]`, as ranks of a job.
+"""The program that `hocket probe` runs on every host: `python -m hocket.tools.probe.agent [ORDER]`, as ranks of a job.
 
 The first rank of each host measures for its host; the others only count as slots. ORDER is JSON: the options, and the number of
 finished steps in the job's store. Rank 0 prints events as JSON, the last of which has the cluster.
@@ -18,11 +18,11 @@ from hocket.artefacts.cluster import Cluster
 from hocket.errors import Error
 from hocket.job import rendezvous
 from hocket.job.store.store import Store
-from hocket.measure.network import probe
-from hocket.measure.options import ProbeOptions
-from hocket.measure.sampled import ROW_SHARE
-from hocket.measure.steps import Step
-from hocket.measure.trains import TRAINS_BYTES
+from hocket.tools.probe.network import probe
+from hocket.tools.probe.options import ProbeOptions
+from hocket.tools.probe.sampled import ROW_SHARE
+from hocket.tools.probe.steps import Step
+from hocket.tools.probe.trains import TRAINS_BYTES
 
 STEP_TIMEOUT_S = 20.0
 """Longest wait for the other hosts at one step, beyond the measurement itself: more than all deadlines together."""

@@ -13,13 +13,13 @@ import msgspec
 from hocket import typed
 from hocket.artefacts.cluster import Cluster
 from hocket.errors import PeerError
-from hocket.measure.agent import Event, Order, saved_key
-from hocket.measure.options import ProbeOptions
-from hocket.measure.steps import Keep, Note, Progress, Step
 from hocket.start import run
 from hocket.start.processes import ProcessSpec
+from hocket.tools.probe.agent import Event, Order, saved_key
+from hocket.tools.probe.options import ProbeOptions
+from hocket.tools.probe.steps import Keep, Note, Progress, Step
 
-AGENT = (sys.executable, "-m", "hocket.measure.agent")
+AGENT = (sys.executable, "-m", "hocket.tools.probe.agent")
 """Command of a rank of a probe, if the same Python is installed."""
 
 

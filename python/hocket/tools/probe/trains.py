@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from hocket.job.store import address as addresses
-from hocket.measure.pace import Pace, on_the_wire
+from hocket.tools.probe.pace import Pace, on_the_wire
 
 SEGMENT_BYTES = 1400
 """Size that fits an Ethernet frame with the headers of a tunnel."""

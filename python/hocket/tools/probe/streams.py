@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from hocket.measure.rounds import tournament
-from hocket.measure.steps import Flow, Steps
 from hocket.measure.topology import Matrix, Racks
+from hocket.tools.probe.steps import Flow, Steps
 
 FIRST = 4
 FURTHER = (8, 2)

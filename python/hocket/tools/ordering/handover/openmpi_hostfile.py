@@ -6,7 +6,7 @@ file's order; a launcher that runs on a listed host may still put this host firs
 
 from __future__ import annotations
 
-from hocket.planning.ordering.handover.layout import Layout
+from hocket.tools.ordering.handover.layout import Layout
 
 
 def text(layout: Layout) -> str:

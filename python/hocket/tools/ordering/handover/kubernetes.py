@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 
-from hocket.planning.ordering.handover.layout import Layout
+from hocket.tools.ordering.handover.layout import Layout
 
 HEAD = """\
 # The rank of each node. Mount it, for example at /etc/hocket-order, give each pod the name of its node,

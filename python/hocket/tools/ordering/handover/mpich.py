@@ -7,7 +7,7 @@ Format: "Hydra's host file" in https://github.com/pmodels/mpich/blob/main/doc/wi
 from __future__ import annotations
 
 from hocket.job.store.address import join
-from hocket.planning.ordering.handover.layout import Layout
+from hocket.tools.ordering.handover.layout import Layout
 
 
 def text(layout: Layout) -> str:

@@ -15,14 +15,14 @@ from datetime import UTC, datetime
 
 from hocket.artefacts.cluster import Cluster, Host, Rack
 from hocket.errors import PeerError
-from hocket.measure import certainty
-from hocket.measure.datagrams import Trips
-from hocket.measure.options import PAIR_S
-from hocket.measure.quantile import Quantile
 from hocket.measure.rounds import tournament
-from hocket.measure.saved import Saved
-from hocket.measure.steps import Note, Progress, Step
 from hocket.measure.topology import find_racks
+from hocket.tools.probe import certainty
+from hocket.tools.probe.datagrams import Trips
+from hocket.tools.probe.options import PAIR_S
+from hocket.tools.probe.quantile import Quantile
+from hocket.tools.probe.saved import Saved
+from hocket.tools.probe.steps import Note, Progress, Step
 
 PINGS = 200
 PERIOD_MS = 10

@@ -15,8 +15,8 @@ import msgspec
 from hocket import typed
 from hocket.artefacts.decoding import MALFORMED, why
 from hocket.errors import UsageError
-from hocket.measure.options import ProbeOptions
-from hocket.measure.steps import Step
+from hocket.tools.probe.options import ProbeOptions
+from hocket.tools.probe.steps import Step
 
 Tool = Literal["agents", "fping"]
 """Measuring tool: steps of one tool are useless to another."""

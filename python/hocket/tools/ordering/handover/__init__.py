@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from hocket.planning.ordering.handover import (
+from hocket.tools.ordering.handover import (
     hosts,
     kubernetes,
     mpich,
@@ -14,7 +14,7 @@ from hocket.planning.ordering.handover import (
     slurm,
     torchrun,
 )
-from hocket.planning.ordering.handover.layout import Layout
+from hocket.tools.ordering.handover.layout import Layout
 
 FORMATS: dict[str, Callable[[Layout], str]] = {
     "hosts": hosts.text,

@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from hocket.errors import UsageError
-from hocket.planning.ordering.handover import FORMATS
-from hocket.planning.ordering.handover.layout import Layout
+from hocket.tools.ordering.handover import FORMATS
+from hocket.tools.ordering.handover.layout import Layout
 
 VERSION_TIMEOUT_S = 20.0
 """Longest wait for a launcher to identify itself."""

@@ -1,6 +1,6 @@
 """The program that `hocket tune` runs on every rank: times all algorithms of a collective in turns, size by size.
 
-`python -m hocket.measure.algorithm_times REQUEST`, as ranks of a job; the request is JSON. Rank 0 prints one event per
+`python -m hocket.tools.tuning.algorithm_times REQUEST`, as ranks of a job; the request is JSON. Rank 0 prints one event per
 line. Before each turn all ranks meet at the job's store, where waiting ranks sleep; the first algorithm changes from
 round to round. A time is that of the slowest rank.
 """

@@ -14,8 +14,8 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 
-from hocket.measure.pace import Pace, on_the_wire
-from hocket.measure.quantile import Quantile
+from hocket.tools.probe.pace import Pace, on_the_wire
+from hocket.tools.probe.quantile import Quantile
 
 QUESTIONS_MAX = 200_000
 """Limit on questions per pair, however much they vary: their times are kept and repeatedly sorted."""

@@ -7,7 +7,7 @@ finds; `NCCL_GRAPH_FILE` is not needed.
 
 from __future__ import annotations
 
-from hocket.planning.ordering.handover.layout import Layout
+from hocket.tools.ordering.handover.layout import Layout
 
 
 def text(layout: Layout) -> str:

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hocket.measure.completion import complete, errors
 from hocket.measure.rounds import meeting, rounds_of
-from hocket.measure.steps import Flow, Progress, Steps
+from hocket.tools.probe.completion import complete, errors
+from hocket.tools.probe.steps import Flow, Progress, Steps
 
 CHECKS = 3
 """Number of rounds of held-out pairs: one and a half pairs for each host."""

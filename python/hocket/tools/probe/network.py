@@ -25,12 +25,7 @@ import msgspec
 from hocket import typed
 from hocket.artefacts.cluster import Cluster, Directions, Host, Rack, both, directions
 from hocket.errors import UsageError
-from hocket.measure import certainty, streams, trains
-from hocket.measure.datagrams import TOKEN_BYTES, Trips
-from hocket.measure.options import ProbeOptions
 from hocket.measure.rounds import crossing, tournament, within
-from hocket.measure.sampled import Sampled
-from hocket.measure.steps import DURATIONS, Durations, Flow, Keep, Note, Progress, Ranks, Step, Steps
 from hocket.measure.topology import (
     fastest_pair,
     find_racks,
@@ -39,7 +34,12 @@ from hocket.measure.topology import (
     settle_rates,
     slow_flows,
 )
-from hocket.measure.transfer import Peer, Station
+from hocket.tools.probe import certainty, streams, trains
+from hocket.tools.probe.datagrams import TOKEN_BYTES, Trips
+from hocket.tools.probe.options import ProbeOptions
+from hocket.tools.probe.sampled import Sampled
+from hocket.tools.probe.steps import DURATIONS, Durations, Flow, Keep, Note, Progress, Ranks, Step, Steps
+from hocket.tools.probe.transfer import Peer, Station
 
 CROSSING_ROUNDS = 2
 """Rounds of flows between racks, of which the one with the highest sum counts: each round pairs hosts differently,

@@ -1,0 +1,1 @@
+"""Measures the machines of a job through ordinary sockets; the results make up a cluster file."""
