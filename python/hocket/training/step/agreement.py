@@ -35,7 +35,7 @@ class Agreement:
         self._step = step
         self._names = list(gradients_of(step.framework.parameters()))
         self._unmade: Sequence[str] = ()
-        self.votes: Ballot = OutOfStep()
+        self.votes: Ballot = OutOfStep(self._names)
         if place.source.in_step:
             job, reports = place.job, step.updates.merges
             self.votes = Votes(place.engine, job.hosts, self._names, rank=job.rank, reports=reports)

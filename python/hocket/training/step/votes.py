@@ -12,9 +12,9 @@ Votes travel in a program of their own beside the buckets, so that a policy cann
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from hocket import _native
 from hocket.errors import UsageError
@@ -42,133 +42,21 @@ def elements_of(parameters: int, ranks: int) -> int:
     return HEAD + parameters + ranks
 
 
-class Ballot(Protocol):
-    """Votes of a session."""
+class Ballot:
+    """Votes of a session, as values in one layout: [-epoch, meet, retreat, -members_epoch, a digest of replicas, one vote per
+    parameter, a weight per rank, a report per rank]; of several ranks, the largest value counts."""
 
-    def cast(
-        self,
-        epoch: int,
-        missing: Collection[str],
-        *,
-        meet: bool,
-        retreat: bool = False,
-        dense: Collection[str] = (),
-        members: int = 0,
-        look: Sequence[float] = (),
-        report: Report | None = None,
-        weight: float = UNWEIGHTED,
-    ) -> None:
-        """Send this rank's votes, with the arguments of `Votes.cast`."""
-
-    def count(self, timeout_s: float, meanwhile: Callable[[], None] | None = None) -> int:
-        """Wait for all votes; return the smallest known epoch. `meanwhile` may raise an error that makes waiting useless."""
-
-    @property
-    def meet(self) -> bool:
-        """True if any rank requested a meeting."""
-
-    @property
-    def retreat(self) -> bool:
-        """True if any rank requested a retreat."""
-
-    @property
-    def members(self) -> int:
-        """Smallest epoch of members for which all ranks are ready."""
-
-    @property
-    def look(self) -> Sequence[float]:
-        """Digest for `Replicas.counted`."""
-
-    @property
-    def reports(self) -> Mapping[int, Report]:
-        """Reports by rank, of those that have cast one."""
-
-    @property
-    def weights(self) -> Mapping[int, float]:
-        """Weights of gradients by rank, of those that have cast votes."""
-
-    @property
-    def reporter(self) -> int:
-        """This rank, as it reports."""
-
-    def made(self, name: str) -> bool:
-        """Return whether any rank made a gradient of that parameter."""
-
-    def dense(self, name: str) -> bool:
-        """Return whether any rank's gradient of that parameter has too many rows."""
-
-
-class OutOfStep:
-    """Votes of ranks that do not wait for one another, as with parameter servers: each rank has its own, and there is one epoch."""
-
-    meet = retreat = False
-    members = 0
-    look = ()
-    reports: Mapping[int, Report] = {}
-    weights: Mapping[int, float] = {}
-    reporter = 0
-
-    def cast(
-        self,
-        epoch: int,
-        missing: Collection[str],
-        *,
-        meet: bool,
-        retreat: bool = False,
-        dense: Collection[str] = (),
-        members: int = 0,
-        look: Sequence[float] = (),
-        report: Report | None = None,
-        weight: float = UNWEIGHTED,
-    ) -> None:
-        """Keep this rank's votes; no rank is asked. UsageError: the votes ask for something that all would have to do together."""
-        if meet or retreat or members or look or report or weight != UNWEIGHTED:
-            raise UsageError(
-                "ranks that do not wait for one another cannot meet, retreat, go on with other members or compare replicas"
-            )
-        self._epoch, self._missing, self._dense = epoch, frozenset(missing), frozenset(dense)
-
-    def count(self, _timeout_s: float, _meanwhile: Callable[[], None] | None = None) -> int:
-        return self._epoch
-
-    def made(self, name: str) -> bool:
-        return name not in self._missing
-
-    def dense(self, name: str) -> bool:
-        return name in self._dense
-
-
-class Votes:
-    """Layout: [-epoch, meet, retreat, -members_epoch, a digest of replicas, one vote per parameter, a weight per rank, a report per
-    rank]; reduced by max."""
-
-    def __init__(
-        self,
-        engine: _native.Engine,
-        hosts: Sequence[str],
-        names: Sequence[str],
-        *,
-        rank: int,
-        reports: bool = False,
-    ) -> None:
-        """Load the program, at the same position on all ranks. `rank`: this one; `reports`: ranks may report."""
-        self._engine = engine
+    def __init__(self, names: Sequence[str], ranks: int, *, rank: int, reports: bool) -> None:
+        """Lay out the values. `rank`: this one; `reports`: ranks may report."""
         self._place = {name: HEAD + at for at, name in enumerate(names)}
         self._end = HEAD + len(names)
-        self._reports = elements_of(len(names), len(hosts))
+        self._reports = elements_of(len(names), ranks)
         self.reporter = rank
-        self._memory = engine.allocate((self._reports + reports * len(hosts) * REPORT) * ITEM_BYTES)
-        self._values = np.frombuffer(memoryview(self._memory), dtype=np.float32)
-        self.load(hosts)
+        self._values = self._allocated(self._reports + reports * ranks * REPORT)
 
-    def load(self, hosts: Sequence[str]) -> None:
-        """Load the program for these hosts, by rank: again where an epoch of other members begins. Counted votes stay."""
-        program = votes_program(hosts, len(self._values))
-        self._program = self._engine.load(program, {0: (self._memory, 0)}, priority=0, label="votes")
-
-    def unload(self) -> None:
-        """Unload the program: no more votes are cast."""
-        self._engine.unload(self._program)
+    def _allocated(self, elements: int) -> npt.NDArray[np.float32]:
+        """Return the values' memory."""
+        return np.empty(elements, dtype=np.float32)
 
     def cast(
         self,
@@ -183,7 +71,7 @@ class Votes:
         report: Report | None = None,
         weight: float = UNWEIGHTED,
     ) -> None:
-        """Send this rank's votes: its known epoch, the parameters without a gradient, whether it requests a meeting, the parameters
+        """Cast this rank's votes: its known epoch, the parameters without a gradient, whether it requests a meeting, the parameters
         whose gradients have too many rows here, whether it requests that gradients are neither merged nor late from now on, the
         epoch of members for which it is ready, its `Replicas.vote`, its report of an exchange, and the weight of its gradients.
 
@@ -200,31 +88,38 @@ class Votes:
         for names, vote in ((missing, UNMADE), (dense, DENSE)):
             for name in names:
                 self._values[self._place[name]] = vote
-        self._engine.launch(self._program)
+        self._send()
 
-    def count(self, timeout_s: float, meanwhile: Callable[[], None] | None = None) -> int:
-        """Wait for all votes; return the smallest known epoch."""
-        self._engine.wait(self._program, timeout_s, meanwhile)
+    def _send(self) -> None:
+        """Send this rank's values."""
+
+    def count(self, _timeout_s: float, _meanwhile: Callable[[], None] | None = None) -> int:
+        """Wait for all votes; return the smallest known epoch. `meanwhile` may raise an error that makes waiting useless."""
         return -int(self._values[0])
 
     @property
     def meet(self) -> bool:
+        """True if any rank requested a meeting."""
         return bool(self._values[1] > 0)
 
     @property
     def retreat(self) -> bool:
+        """True if any rank requested a retreat."""
         return bool(self._values[2] > 0)
 
     @property
     def members(self) -> int:
+        """Smallest epoch of members for which all ranks are ready."""
         return -int(self._values[3])
 
     @property
     def look(self) -> Sequence[float]:
+        """Digest for `Replicas.counted`."""
         return [float(each) for each in self._values[FLAGS:HEAD]]
 
     @property
     def reports(self) -> Mapping[int, Report]:
+        """Reports by rank, of those that have cast one."""
         rows = self._values[self._reports :].reshape(-1, REPORT)
         return {
             rank: Report(*(float(each) for each in row))
@@ -234,14 +129,71 @@ class Votes:
 
     @property
     def weights(self) -> Mapping[int, float]:
+        """Weights of gradients by rank, of those that have cast votes."""
         told = self._values[self._end : self._reports]
         return {rank: float(each) for rank, each in enumerate(told) if each > NO_REPORT}
 
     def made(self, name: str) -> bool:
+        """Return whether any rank made a gradient of that parameter."""
         return bool(self._values[self._place[name]] != UNMADE)
 
     def dense(self, name: str) -> bool:
+        """Return whether any rank's gradient of that parameter has too many rows."""
         return bool(self._values[self._place[name]] == DENSE)
+
+
+class OutOfStep(Ballot):
+    """Votes of ranks that do not wait for one another, as with parameter servers: each rank has its own, and there is one epoch."""
+
+    weights: Mapping[int, float] = {}
+
+    def __init__(self, names: Sequence[str]) -> None:
+        super().__init__(names, 1, rank=0, reports=True)
+
+    def _send(self) -> None:
+        """Send nothing. UsageError: the votes ask for something that all ranks would have to do together."""
+        if self._values[1:HEAD].any() or self._values[self._end] != UNWEIGHTED or self.reports:
+            raise UsageError(
+                "ranks that do not wait for one another cannot meet, retreat, go on with other members or compare replicas"
+            )
+
+
+class Votes(Ballot):
+    """Votes of ranks that wait for one another: one program reduces them by max."""
+
+    def __init__(
+        self,
+        engine: _native.Engine,
+        hosts: Sequence[str],
+        names: Sequence[str],
+        *,
+        rank: int,
+        reports: bool = False,
+    ) -> None:
+        """Load the program, at the same position on all ranks. `rank`: this one; `reports`: ranks may report."""
+        self._engine = engine
+        super().__init__(names, len(hosts), rank=rank, reports=reports)
+        self.load(hosts)
+
+    def _allocated(self, elements: int) -> npt.NDArray[np.float32]:
+        self._memory = self._engine.allocate(elements * ITEM_BYTES)
+        return np.frombuffer(memoryview(self._memory), dtype=np.float32)
+
+    def load(self, hosts: Sequence[str]) -> None:
+        """Load the program for these hosts, by rank: again where an epoch of other members begins. Counted votes stay."""
+        program = votes_program(hosts, len(self._values))
+        self._program = self._engine.load(program, {0: (self._memory, 0)}, priority=0, label="votes")
+
+    def unload(self) -> None:
+        """Unload the program: no more votes are cast."""
+        self._engine.unload(self._program)
+
+    def _send(self) -> None:
+        self._engine.launch(self._program)
+
+    def count(self, timeout_s: float, meanwhile: Callable[[], None] | None = None) -> int:
+        self._engine.wait(self._program, timeout_s, meanwhile)
+        return super().count(timeout_s)
 
 
 def _finite(value: float) -> float:
