@@ -5,12 +5,17 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMPS := $(VENV)/.stamps
 PIP := $(BIN)/python -m pip --disable-pip-version-check
-CONSTRAINTS := -c constraints.txt
+# Python compiles modules when they are first imported, of thousands a few hundred.
+INSTALL := install --no-compile -c constraints.txt
 CLIENTS := $(VENV)/clients
 FRAMEWORKS := $(VENV)/frameworks
 RAY := $(VENV)/ray
 VULKAN := $(VENV)/vulkan
 TORCHFT := $(VENV)/torchft
+# Of the extension: `wheel` is what users install, and what tests and benchmarks run on. Where there is none yet, the demo has
+# `release`, without LTO: a minute less of compiling.
+PROFILES := wheel release
+DEMO_PROFILE := $(if $(wildcard $(STAMPS)/extension-wheel),wheel,release)
 RUST := $(shell find crates -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
 export CARGO_TERM_COLOR ?= auto
 # Each rank of each test would compile Hocket anew, 0.4 s of a core.
@@ -48,12 +53,12 @@ switch: $(SWITCH) ## the program that gives links of a testbed latency, jitter a
 
 # Packages are fetched while Rust compiles.
 base:
-	$(MAKE) --no-print-directory -j3 $(STAMPS)/system $(STAMPS)/development $(STAMPS)/compiled
-	$(MAKE) --no-print-directory $(STAMPS)/extension $(SWITCH)
+	$(MAKE) --no-print-directory -j4 $(STAMPS)/system $(STAMPS)/development $(STAMPS)/compiled-wheel $(SWITCH)
+	$(MAKE) --no-print-directory $(STAMPS)/extension-wheel
 
 demo: ## train on an emulated cluster with DDP and with Hocket, and compare
-	$(MAKE) --no-print-directory -j3 $(STAMPS)/testbed $(STAMPS)/demo $(STAMPS)/compiled
-	$(MAKE) --no-print-directory $(STAMPS)/extension $(SWITCH)
+	$(MAKE) --no-print-directory -j4 $(STAMPS)/testbed $(STAMPS)/demo $(STAMPS)/compiled-$(DEMO_PROFILE) $(SWITCH)
+	$(MAKE) --no-print-directory $(STAMPS)/extension-$(DEMO_PROFILE)
 	$(BIN)/hocket demo
 
 test: setup ## checks, Rust, and Python but for the suites below; a quarter of an hour
@@ -108,7 +113,7 @@ test-vulkan: $(STAMPS)/vulkan ## training on a device of somebody else's, Mesa's
 	$(VULKAN)/bin/python -m pytest --durations=5 tests/vulkan
 
 test-torch: setup ## PyTorch's own distributed tests for our backend, an hour; writes docs/torch-tests.md
-	$(PIP) install -q $(CONSTRAINTS) expecttest
+	$(PIP) $(INSTALL) -q expecttest
 	$(BIN)/python tests/torch_suite/report.py
 
 check: check-rust check-python ## formatting, lints, types, layers
@@ -206,28 +211,29 @@ $(STAMPS)/system: scripts/system-packages $(STAMPS)/venv
 	@touch $@
 
 $(STAMPS)/maturin: constraints.txt $(STAMPS)/venv
-	$(PIP) install -q $(CONSTRAINTS) maturin
+	$(PIP) $(INSTALL) -q maturin
 	@touch $@
 
-# What runs the demo comes first, as PyTorch alone is several GB.
+# What runs the demo comes first, as PyTorch alone is several GB. It is imported once here, not by four ranks at once.
 $(STAMPS)/demo: pyproject.toml constraints.txt $(STAMPS)/maturin
 	@echo "== PyTorch, and what the demo needs (a few minutes on a fresh machine)"
-	$(BIN)/python scripts/requirements.py demo | xargs -d '\n' $(PIP) install --progress-bar on $(CONSTRAINTS)
+	$(BIN)/python scripts/requirements.py demo | xargs -d '\n' $(PIP) $(INSTALL) --progress-bar on
+	$(BIN)/python -c "import torch.distributed.algorithms.ddp_comm_hooks.default_hooks"
 	@touch $@
 
 $(STAMPS)/development: $(STAMPS)/demo
 	@echo "== Python packages of tests and benchmarks"
-	$(BIN)/python scripts/requirements.py development | xargs -d '\n' $(PIP) install -q $(CONSTRAINTS)
+	$(BIN)/python scripts/requirements.py development | xargs -d '\n' $(PIP) $(INSTALL) -q
 	@touch $@
 
 $(STAMPS)/docs: $(STAMPS)/development
 	@echo "== MkDocs"
-	$(BIN)/python scripts/requirements.py docs | xargs -d '\n' $(PIP) install -q $(CONSTRAINTS)
+	$(BIN)/python scripts/requirements.py docs | xargs -d '\n' $(PIP) $(INSTALL) -q
 	@touch $@
 
 $(STAMPS)/wheel: pyproject.toml constraints.txt $(STAMPS)/venv
 	@echo "== maturin and Zig"
-	$(BIN)/python scripts/requirements.py wheel | xargs -d '\n' $(PIP) install -q $(CONSTRAINTS)
+	$(BIN)/python scripts/requirements.py wheel | xargs -d '\n' $(PIP) $(INSTALL) -q
 	@touch $@
 
 # Environments of their own, which see that of hocket: PyTorch is not installed twice.
@@ -244,23 +250,25 @@ constraints-torchft := benches/elastic/constraints.txt
 ENVIRONMENTS := clients frameworks ray torchft vulkan
 
 .SECONDEXPANSION:
-$(ENVIRONMENTS:%=$(STAMPS)/%): $(STAMPS)/%: $$(or $$(constraints-$$*),tests/$$*/constraints.txt) $(STAMPS)/development $(STAMPS)/extension
+$(ENVIRONMENTS:%=$(STAMPS)/%): $(STAMPS)/%: $$(or $$(constraints-$$*),tests/$$*/constraints.txt) $(STAMPS)/development $(STAMPS)/extension-wheel
 	@echo "== environment $*: $(packages-$*)"
 	scripts/make-venv $(PYTHON) $(VENV)/$*
 	$(BIN)/python -c 'import sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' \
 	  > $$($(VENV)/$*/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/hocket-environment.pth
-	$(if $(builds-$*),$(VENV)/$*/bin/python -m pip --disable-pip-version-check install -q $(CONSTRAINTS) -c $< $(builds-$*))
-	$(VENV)/$*/bin/python -m pip --disable-pip-version-check install -q $(if $(builds-$*),--no-build-isolation) $(if $(alone-$*),,$(CONSTRAINTS)) -c $< $(packages-$*)
+	$(if $(builds-$*),$(VENV)/$*/bin/python -m pip --disable-pip-version-check $(INSTALL) -q -c $< $(builds-$*))
+	$(VENV)/$*/bin/python -m pip --disable-pip-version-check $(if $(alone-$*),install --no-compile,$(INSTALL)) -q $(if $(builds-$*),--no-build-isolation) -c $< $(packages-$*)
 	@touch $@
 
-$(STAMPS)/compiled: $(RUST) pyproject.toml $(STAMPS)/maturin
-	@echo "== native extension, release mode"
-	VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/maturin build --profile wheel --skip-auditwheel --out target/development
+$(PROFILES:%=$(STAMPS)/compiled-%): $(STAMPS)/compiled-%: $(RUST) pyproject.toml $(STAMPS)/maturin
+	@echo "== native extension, profile $*"
+	VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/maturin build --profile $* --skip-auditwheel --out target/development
 	@touch $@
 
-$(STAMPS)/extension: scripts/native_stub.py $(STAMPS)/compiled $(STAMPS)/demo
-	VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/maturin develop --profile wheel
+# One of them is installed.
+$(PROFILES:%=$(STAMPS)/extension-%): $(STAMPS)/extension-%: scripts/native_stub.py $(STAMPS)/compiled-% $(STAMPS)/demo
+	VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/maturin develop --profile $*
 	$(BIN)/python scripts/native_stub.py
+	@rm -f $(STAMPS)/extension-*
 	@touch $@
 
 $(SWITCH): $(wildcard crates/switch/src/*.rs) crates/switch/Cargo.toml Cargo.toml Cargo.lock
