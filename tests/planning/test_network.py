@@ -11,6 +11,8 @@ from hocket.artefacts.network import GOODPUT, LATENCY_S, WITHIN_HOST_BIT_PER_S, 
 from hocket.errors import ArtefactError
 from hocket.planning.links import link_graph
 from hocket.planning.order import placement, rates_bit_per_s
+from hocket.planning.ordering.cluster import of_cluster
+from hocket.planning.ordering.solve import Request, solve
 from hocket.policy.topology import Topology
 from hocket.tools.simulation.networks import from_cluster
 
@@ -139,3 +141,13 @@ def test_a_way_through_a_host_without_ranks_is_refused() -> None:
     cluster = Cluster(hosts=FOUR, relays=(("a", "d", "b"),))
     with pytest.raises(ArtefactError, match="a and b reach each other only through d, which has no rank"):
         link_graph(cluster, 3)
+
+
+def test_orders_avoid_what_goes_through_another_host() -> None:
+    """Broken: a ring would have a pair of neighbours that a third host has to serve, in the order that is said to be the best."""
+    matrix = of_cluster(Cluster(hosts=FOUR, relays=(("a", "c", "b"),)))
+    assert matrix.latency_s[0, 1] == pytest.approx(2 * LATENCY_S)
+    assert matrix.latency_s[0, 2] == pytest.approx(LATENCY_S)
+    found = solve(matrix, Request(algorithm="ring", size_bytes=0.0))
+    at = [found.order.index(host) for host in (0, 1)]
+    assert abs(at[0] - at[1]) == 2
