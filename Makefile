@@ -5,8 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMPS := $(VENV)/.stamps
 PIP := $(BIN)/python -m pip --disable-pip-version-check
-# Python compiles modules when they are first imported, of thousands a few hundred.
-INSTALL := install --no-compile -c constraints.txt
+CONSTRAINTS := -c constraints.txt
 CLIENTS := $(VENV)/clients
 FRAMEWORKS := $(VENV)/frameworks
 RAY := $(VENV)/ray
@@ -113,7 +112,7 @@ test-vulkan: $(STAMPS)/vulkan ## training on a device of somebody else's, Mesa's
 	$(VULKAN)/bin/python -m pytest --durations=5 tests/vulkan
 
 test-torch: setup ## PyTorch's own distributed tests for our backend, an hour; writes docs/torch-tests.md
-	$(PIP) $(INSTALL) -q expecttest
+	$(PIP) install -q $(CONSTRAINTS) expecttest
 	$(BIN)/python tests/torch_suite/report.py
 
 check: check-rust check-python ## formatting, lints, types, layers
@@ -211,29 +210,32 @@ $(STAMPS)/system: scripts/system-packages $(STAMPS)/venv
 	@touch $@
 
 $(STAMPS)/maturin: constraints.txt $(STAMPS)/venv
-	$(PIP) $(INSTALL) -q maturin
+	$(PIP) install -q $(CONSTRAINTS) maturin
 	@touch $@
 
-# What runs the demo comes first, as PyTorch alone is several GB. It is imported once here, not by four ranks at once.
+# What runs the demo comes first, as PyTorch alone is several GB. The modules that it imports, a part of them, are compiled once
+# here, not by four ranks at once.
 $(STAMPS)/demo: pyproject.toml constraints.txt $(STAMPS)/maturin
 	@echo "== PyTorch, and what the demo needs (a few minutes on a fresh machine)"
-	$(BIN)/python scripts/requirements.py demo | xargs -d '\n' $(PIP) $(INSTALL) --progress-bar on
+	$(BIN)/python scripts/requirements.py demo | xargs -d '\n' $(PIP) install --no-compile --progress-bar on $(CONSTRAINTS)
 	$(BIN)/python -c "import torch.distributed.algorithms.ddp_comm_hooks.default_hooks"
 	@touch $@
 
+# Tests make errors of warnings, also of those that compiling gives.
 $(STAMPS)/development: $(STAMPS)/demo
 	@echo "== Python packages of tests and benchmarks"
-	$(BIN)/python scripts/requirements.py development | xargs -d '\n' $(PIP) $(INSTALL) -q
+	$(BIN)/python scripts/requirements.py development | xargs -d '\n' $(PIP) install -q $(CONSTRAINTS)
+	-$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib
 	@touch $@
 
 $(STAMPS)/docs: $(STAMPS)/development
 	@echo "== MkDocs"
-	$(BIN)/python scripts/requirements.py docs | xargs -d '\n' $(PIP) $(INSTALL) -q
+	$(BIN)/python scripts/requirements.py docs | xargs -d '\n' $(PIP) install -q $(CONSTRAINTS)
 	@touch $@
 
 $(STAMPS)/wheel: pyproject.toml constraints.txt $(STAMPS)/venv
 	@echo "== maturin and Zig"
-	$(BIN)/python scripts/requirements.py wheel | xargs -d '\n' $(PIP) $(INSTALL) -q
+	$(BIN)/python scripts/requirements.py wheel | xargs -d '\n' $(PIP) install -q $(CONSTRAINTS)
 	@touch $@
 
 # Environments of their own, which see that of hocket: PyTorch is not installed twice.
@@ -255,8 +257,8 @@ $(ENVIRONMENTS:%=$(STAMPS)/%): $(STAMPS)/%: $$(or $$(constraints-$$*),tests/$$*/
 	scripts/make-venv $(PYTHON) $(VENV)/$*
 	$(BIN)/python -c 'import sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' \
 	  > $$($(VENV)/$*/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/hocket-environment.pth
-	$(if $(builds-$*),$(VENV)/$*/bin/python -m pip --disable-pip-version-check $(INSTALL) -q -c $< $(builds-$*))
-	$(VENV)/$*/bin/python -m pip --disable-pip-version-check $(if $(alone-$*),install --no-compile,$(INSTALL)) -q $(if $(builds-$*),--no-build-isolation) -c $< $(packages-$*)
+	$(if $(builds-$*),$(VENV)/$*/bin/python -m pip --disable-pip-version-check install -q $(CONSTRAINTS) -c $< $(builds-$*))
+	$(VENV)/$*/bin/python -m pip --disable-pip-version-check install -q $(if $(builds-$*),--no-build-isolation) $(if $(alone-$*),,$(CONSTRAINTS)) -c $< $(packages-$*)
 	@touch $@
 
 $(PROFILES:%=$(STAMPS)/compiled-%): $(STAMPS)/compiled-%: $(RUST) pyproject.toml $(STAMPS)/maturin
