@@ -24,7 +24,7 @@ from tests.torch.device_training_scripts import Network
 
 EVENTS = ("record", "query", "synchronize")
 CALLS = ("share", "made", "down", "up", "received", *EVENTS)
-"""Methods of the queue of copies, and of events."""
+"""Methods of the queue of copies, and of events. `synchronize` is for training alone."""
 ERROR = "the device has failed"
 
 
@@ -75,7 +75,8 @@ def collectives(store: str) -> list[list[Any]]:
 
     found = []
     for call in CALLS:
-        for at in itertools.count(1):
+        # Each copy has an event, which is recorded and asked.
+        for at in itertools.count(1, 3 if call in EVENTS else 1):
             text = ""
             try:
                 # Events are asked until the group has ended.

@@ -94,13 +94,14 @@ def test_a_device_that_has_failed_leaves_no_memory_pinned(caplog: pytest.LogCapt
         pinned.add(address)
         return lambda: pinned.remove(address)
 
-    device, memory = Accelerator(torch.device("cpu"), Synchronous(lambda: None), pin), Memory(8)
+    nothing = Synchronous(lambda: None)
+    device, memory = Accelerator(torch.device("cpu"), nothing, pin), Memory(8)
     device.array(memory, 0, "f32", (2,))
     device._twins[memory.address].brought = Broken()
     assert pinned
     del memory
     assert not pinned
-    with mock.patch.object(staging, "pinning", return_value=pin):
+    with mock.patch.multiple(staging, pinning=lambda _: pin, queue_of=lambda _: nothing):
         place = Place(torch.device("cpu"), Engine())
         block = place.take(8)
         block.last = Broken()
