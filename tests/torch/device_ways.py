@@ -20,7 +20,7 @@ from tests.torch import hostile
 from tests.torch.device_scripts import RANK, WORLD, device
 from tests.torch.device_training_scripts import Network
 
-LAYERS, WIDTH = 5, 120
+LAYERS, WIDTH = 4, 80
 STEPS_MAX = 600
 RACKS = Cluster(
     hosts=tuple(Host(name=f"h{at}", rack="ab"[at % 2], bandwidth_bit_per_s=1e9) for at in range(4)),

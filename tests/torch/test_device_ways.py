@@ -95,7 +95,7 @@ def test_it_is_the_training_of_the_cpu(name: str, returned: dict[Any, list[Any]]
 
 def test_a_job_that_drives_itself(tmp_path: Path) -> None:
     """Broken: plans that begin while training runs would lose gradients that are on their way from or to a device."""
-    settings = Settings(timeout_s=60, start_timeout_s=60, cache_bytes=0, search="60s")
+    settings = Settings(timeout_s=60, start_timeout_s=60, cache_bytes=0, search="10m")
     ended = ranks.run("tests.torch.device_ways:drives_itself", 2, tmp_path, "3", settings=settings)
     assert None not in ended.returned, ended.output
     for far, epochs in ended.returned:
