@@ -16,9 +16,9 @@ Kind = Literal["ddp", "hocket"]
 MakeOptimizer = Callable[[Any], torch.optim.Optimizer]
 
 
-def sgd(parameters: Any) -> torch.optim.Optimizer:
+def sgd(parameters: Any, **options: Any) -> torch.optim.Optimizer:
     """Optimizer for ways of training that are not about optimizers."""
-    return torch.optim.SGD(parameters, lr=0.05, momentum=0.9, weight_decay=1e-3)
+    return torch.optim.SGD(parameters, lr=0.05, momentum=0.9, weight_decay=1e-3, **options)
 
 
 @dataclass

@@ -67,8 +67,8 @@ def bits(model: nn.Module) -> list[list[float]]:
     return [each.detach().reshape(-1).tolist() for each in model.parameters()]
 
 
-def resumed(at: str, sentinel: str) -> list[int]:
-    """Steps from whose checkpoint training does not go on with the bits that it has without a break."""
+def resumed(at: str, sentinel: str, every: str = "1") -> list[int]:
+    """Steps from whose checkpoint training does not go on with the bits that it has without a break, of each `every`th."""
     watched = sentinel == "watched"
     model, optimizer = started(at, sentinel=watched)
     saved = []
@@ -85,7 +85,7 @@ def resumed(at: str, sentinel: str) -> list[int]:
     hk.flush(model)
     expected = bits(model)
     wrong = []
-    for first, file in enumerate(saved, 1):
+    for first, file in [*enumerate(saved, 1)][:: int(every)]:
         file.seek(0)
         state = torch.load(file, weights_only=True)
         model, optimizer = started(at, sentinel=watched)

@@ -11,12 +11,13 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 import hocket.torch as hk
-from hocket.policies import Int8, PartialF16
+from hocket.policies import Int8, LibraryInside, PartialF16
 from hocket.policy.policy import Policy
 from hocket.torch import devices
 from hocket.training.memory import device as memory
 from tests.torch import hostile
 from tests.torch.device_scripts import MOODS, RANK, WORLD, device, group
+from tests.torch.hostile import library
 
 
 class Network(nn.Module):
@@ -79,11 +80,13 @@ def replicated(model: nn.Module, kind: str) -> nn.Module:
     return model
 
 
+LIBRARY = "DDP with the device's library inside hosts"
 WAYS = {
     "DDP": ddp(None),
     "DDP with a policy": ddp(lambda: hk.ddp_hook(Policy())),
     "DDP with a codec": ddp(lambda: hk.ddp_hook(PartialF16())),
     "DDP with residuals": ddp(lambda: hk.ddp_hook(Int8())),
+    LIBRARY: ddp(lambda: hk.ddp_hook(LibraryInside())),
     "FSDP2": sharded,
     "FSDP2 among hosts": replicated,
 }
@@ -94,6 +97,8 @@ def trained(store: str, way: str) -> list[str]:
     wrong = []
     hostile.loaded(RANK)
     torch.accelerator.set_device_index(device())
+    if way == LIBRARY:
+        library.register()
     with group(store, hosts=2):
         for mood in MOODS:
             hostile.loaded(RANK, mood)

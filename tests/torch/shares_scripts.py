@@ -56,6 +56,7 @@ def started(**how: Any) -> tuple[nn.Module, torch.optim.Optimizer]:
 
 
 def loss_of(model: nn.Module, rows: torch.Tensor) -> torch.Tensor:
+    rows = rows.to(next(model.parameters()).device)
     return nn.functional.mse_loss(model(rows[:, :5]), rows[:, 5:])
 
 

@@ -60,8 +60,12 @@ class _Buckets:
         task = Task([buffer], landing=landing)
 
         def end(error: Exception | None) -> None:
-            if error is None:
-                self._hooked.land_aside(own, buffer, landing)
+            try:
+                if error is None:
+                    self._hooked.land_aside(own, buffer, landing)
+            except Exception as failure:
+                # A device's: backward waits for this task, and raises what it has.
+                error = failure
             task.finish(failure=error)
 
         self._process.engine.on_complete(own.program, end, self._timeout_s)

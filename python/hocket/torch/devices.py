@@ -307,11 +307,13 @@ class Accelerator:
         return Landing(self._queue, self._twins[memory.address])
 
     def read(self, memory: _native.Memory) -> None:
-        """Copy all of the device's contents into the memory, now."""
+        """Copy all of the device's contents into the memory, now: what was made there, and what has gone up."""
+        self.follow(memory)
         torch.frombuffer(memory, dtype=torch.uint8).copy_(self._twins[memory.address].tensor)
 
     def write(self, memory: _native.Memory) -> None:
-        """Copy all of the memory's contents to the device, now."""
+        """Copy all of the memory's contents to the device, now, after work and copies that have its twin."""
+        self.follow(memory)
         self._twins[memory.address].tensor.copy_(torch.frombuffer(memory, dtype=torch.uint8))
 
     def holds(self, address: int) -> bool:
@@ -361,10 +363,15 @@ class Accelerator:
         with self._lock:
             twin = self._twins.pop(address)
             self._addresses.remove(address)
-        if twin.brought is not None:
-            # The copy up may not have begun, and others write to the host's memory as soon as it is given back.
-            twin.brought.synchronize()
-        unpin()
+        try:
+            if twin.brought is not None:
+                # The copy up may not have begun, and others write to the host's memory as soon as it is given back.
+                twin.brought.synchronize()
+        except RuntimeError as error:
+            # No copy follows on a device that has failed.
+            log.warning("%s has failed before the end of its copies: %s", self.device, error)
+        finally:
+            unpin()
 
 
 def accelerator(device: torch.device) -> Accelerator | None:

@@ -177,11 +177,15 @@ class Messages:
             number, source = heard
             with self._lock:
                 message = self._open.pop(number)
-            if message.visit is not None:
-                message.visit.land()
-                message.visit.leave()
-            elif message.landing is not None:
-                _land(message.landing, message.memory)
+            try:
+                if message.visit is not None:
+                    message.visit.land()
+                    message.visit.leave()
+                elif message.landing is not None:
+                    _land(message.landing, message.memory)
+            except Exception as error:
+                self._fail(message, error)
+                continue
             message.task.finish(source=message.ranks.index(source) if message.ranks else None)
 
     def _expire(self) -> None:

@@ -47,6 +47,14 @@ class Block:
         """True if no copy reads or writes it any more."""
         return self.last is None or self.last.query()
 
+    def ends(self, until_s: float) -> bool:
+        """Wait until no copy reads or writes it; return whether that was in time."""
+        while not self.is_free:
+            if time.monotonic() > until_s:
+                return False
+            time.sleep(NAP_S)
+        return True
+
 
 class Place:
     """One device of this process, and the host memory of its tensors."""
@@ -80,9 +88,8 @@ class Place:
             self._blocks.append(block)
         return block
 
-    def give(self, block: Block, last: Ended | None) -> None:
-        """Take memory back for other calls, which get it when `last` has ended."""
-        block.last = last
+    def give(self, block: Block) -> None:
+        """Take memory back for other calls, which get it when no copy uses it any more."""
         with self._memory:
             self._free[len(block.bytes)].append(block)
 
@@ -91,11 +98,15 @@ class Place:
         until_s = time.monotonic() + END_S
         with self._memory:
             for block in self._blocks:
-                while not block.is_free:
-                    if time.monotonic() > until_s:
-                        log.warning("%s has not ended copies %g s after the last call", self.device, END_S)
-                        return
-                    time.sleep(NAP_S)
+                try:
+                    ended = block.ends(until_s)
+                except RuntimeError as error:
+                    # No copy follows on a device that has failed.
+                    log.warning("%s has failed before the end of its copies: %s", self.device, error)
+                    break
+                if not ended:
+                    log.warning("%s has not ended copies %g s after the last call", self.device, END_S)
+                    return
             for unpin in self._unpin:
                 unpin()
             self._unpin.clear()
@@ -221,12 +232,12 @@ class Visit(Landing):
     def leave(self) -> None:
         """Give the host's memory back, after `land` or after a failure."""
         self.abandon()
-        place = self._place
-        copies = [*(self._down or ()), *([] if self.twin.brought is None else [self.twin.brought])]
-        place.give(self._block, copies[-1] if copies else None)
+        self._place.give(self._block)
 
     def abandon(self) -> None:
         """End the visit. The memory is not used again: something may still write there."""
+        copies = [*(self._down or ()), *([] if self.twin.brought is None else [self.twin.brought])]
+        self._block.last = copies[-1] if copies else None
         with self._place.lock:
             if self in self._place.writing:
                 self._place.writing.remove(self)
