@@ -160,6 +160,7 @@ def test_a_rank_leaves_and_others_join_as_under_hocket_run(coordinated: Callable
     """Broken: an operator could not take a machine out of such a job, put one in by hand, or see there whom the others wait for,
     before or after they have met anew."""
     training = coordinated("--elastic", f"1:{FOUNDERS + 1}", "-n", str(FOUNDERS), HOCKET_LATE_S="0.5")
+    training.trains_on(FOUNDERS)
     training.warns_of("newcomer-2")
     code, out, err = told(training.directory, "leave", "1")
     assert (code, "has left, and 2 of 3 ranks go on" in out) == (0, True), (out, err)
