@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from benches.directions.rows import over_the_bound
+from benches.directions.rows import BIT_PER_S, over_the_bound
 from benches.emulated import in_emulation
 from benches.late.cases import COMPUTED_S, Case
 from benches.late.shares_rank import BATCH, SAMPLE_S, SPEEDS
@@ -18,8 +18,8 @@ from hocket.planning.late import late_of
 from hocket.planning.search import considered
 from hocket.tools.simulation import late, shortlist
 
-BIT_PER_S = 100e6
-"""Rate of all hosts: processes of eight hosts on two cores fill such links."""
+FAST_BIT_PER_S = 1e9
+"""Rate of hosts whose ranks are of unequal speed."""
 SIMULATED_BYTES, MEASURED_BYTES = 25_000_000, 16_000_000
 LATE = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0)
 """How late the last rank is, in times that a ring takes."""
@@ -63,7 +63,7 @@ def measured(case: Case) -> Iterator[Row]:
 def shared() -> Iterator[Row]:
     """Steps of ranks of unequal speed over the ideal, in which all are done at once; and the mean beside one process."""
     names = [f"h{at}" for at in range(len(SPEEDS))]
-    cluster = Cluster(hosts=tuple(Host(name=name, bandwidth_bit_per_s=10 * BIT_PER_S) for name in names))
+    cluster = Cluster(hosts=tuple(Host(name=name, bandwidth_bit_per_s=FAST_BIT_PER_S) for name in names))
     found = in_emulation(cluster, names, [sys.executable, "-m", "benches.late.shares_rank"])
     ideal_s = BATCH * len(SPEEDS) * SAMPLE_S / sum(SPEEDS)
     for kind, what in (
@@ -87,11 +87,11 @@ def _name(case: Case) -> str:
 
 def _rows() -> dict[str, Callable[[], Iterator[Row]]]:
     rows: dict[str, Callable[[], Iterator[Row]]] = {"shares": shared}
-    for world in (4, 8):
+    for world, rate in BIT_PER_S.items():
         for of_ring in LATE:
             name = f"{world}-{of_ring:g}"
-            rows[f"simulated-{name}"] = partial(simulated, Case(world, BIT_PER_S, SIMULATED_BYTES, of_ring))
-            rows[name] = partial(measured, Case(world, BIT_PER_S, MEASURED_BYTES, of_ring))
+            rows[f"simulated-{name}"] = partial(simulated, Case(world, rate, SIMULATED_BYTES, of_ring))
+            rows[name] = partial(measured, Case(world, rate, MEASURED_BYTES, of_ring))
     return rows
 
 

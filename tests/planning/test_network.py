@@ -11,6 +11,8 @@ from hocket.artefacts.network import GOODPUT, LATENCY_S, WITHIN_HOST_BIT_PER_S, 
 from hocket.errors import ArtefactError
 from hocket.planning.links import link_graph
 from hocket.planning.order import placement, rates_bit_per_s
+from hocket.planning.ordering.cluster import of_cluster
+from hocket.planning.ordering.solve import Request, solve
 from hocket.policy.topology import Topology
 from hocket.tools.simulation.networks import from_cluster
 
@@ -103,3 +105,49 @@ def test_a_cluster_that_contradicts_itself_is_refused_for_policies_too() -> None
     hosts = (Host(name="a", bandwidth_bit_per_s=1e9), Host(name="b", bandwidth_bit_per_s=0.0))
     with pytest.raises(ArtefactError, match="`bandwidth_bit_per_s` of host b is 0"):
         Topology.of(["a", "b"], Cluster(hosts=hosts))
+
+
+FOUR = tuple(Host(name=name, bandwidth_bit_per_s=1e9) for name in "abcd")
+
+
+def test_what_goes_through_another_host_crosses_its_links() -> None:
+    """Broken: a plan would send most between the two hosts whose bytes a third one has to carry twice."""
+    graph = link_graph(Cluster(hosts=FOUR, relays=(("a", "c", "b"),)), 4)
+    for source, destination, names in ((0, 1, "a c c b"), (1, 0, "b c c a"), (0, 2, "a c"), (3, 1, "d b")):
+        links, latency_s = graph.path(source, destination)
+        ends = [f"{name} {'in' if at % 2 else 'out'}" for at, name in enumerate(names.split())]
+        assert [graph.links[link].name for link in links] == ends
+        assert latency_s == pytest.approx(LATENCY_S * (len(ends) // 2))
+
+
+@pytest.mark.parametrize(
+    ("relays", "said"),
+    [
+        ([("a", "b")], "the way a - b in `relays` is not three or more different hosts"),
+        ([("a", "b", "a")], "is not three or more"),
+        ([("a", "x", "b")], "leads through x, which is none of the hosts"),
+        ([("a", "c", "b"), ("b", "d", "a")], "`relays` has two ways between a and b"),
+        ([("a", "c", "b"), ("a", "d", "c")], "a and c do not reach each other, either"),
+    ],
+)
+def test_ways_that_lead_nowhere_are_refused(relays: list[tuple[str, ...]], said: str) -> None:
+    """Broken: a plan would be for a network that cannot be."""
+    with pytest.raises(ArtefactError, match=said):
+        link_graph(Cluster(hosts=FOUR, relays=tuple(relays)), 4)
+
+
+def test_a_way_through_a_host_without_ranks_is_refused() -> None:
+    """Broken: a plan would count on a host that is not in the job."""
+    cluster = Cluster(hosts=FOUR, relays=(("a", "d", "b"),))
+    with pytest.raises(ArtefactError, match="a and b reach each other only through d, which has no rank"):
+        link_graph(cluster, 3)
+
+
+def test_orders_avoid_what_goes_through_another_host() -> None:
+    """Broken: a ring would have a pair of neighbours that a third host has to serve, in the order that is said to be the best."""
+    matrix = of_cluster(Cluster(hosts=FOUR, relays=(("a", "c", "b"),)))
+    assert matrix.latency_s[0, 1] == pytest.approx(2 * LATENCY_S)
+    assert matrix.latency_s[0, 2] == pytest.approx(LATENCY_S)
+    found = solve(matrix, Request(algorithm="ring", size_bytes=0.0))
+    at = [found.order.index(host) for host in (0, 1)]
+    assert abs(at[0] - at[1]) == 2

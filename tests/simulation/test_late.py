@@ -8,8 +8,9 @@ from dataclasses import replace
 import msgspec
 import pytest
 
+from benches.directions.rows import BIT_PER_S
 from benches.late.cases import COMPUTED_S, Case
-from benches.late.rows import BIT_PER_S, LATE, NEAR, SIMULATED_BYTES, planned, simulated_s
+from benches.late.rows import LATE, NEAR, SIMULATED_BYTES, planned, simulated_s
 from hocket.artefacts.plan import AllReduce
 from hocket.artefacts.profile import RankStep
 from hocket.planning.late import bound_s, late_of, predicted_s, shares
@@ -23,7 +24,7 @@ from hocket.tools.simulation.networks import from_cluster
 def test_the_end_is_near_the_bound(world: int) -> None:
     """Broken: the others would idle while they wait for a late rank, and send afterwards what they could have sent before."""
     for of_ring in LATE:
-        case = Case(world, BIT_PER_S, SIMULATED_BYTES, of_ring)
+        case = Case(world, BIT_PER_S[world], SIMULATED_BYTES, of_ring)
         plan = planned(case)
         taken_s = simulated_s(case, plan)
         assert taken_s <= NEAR * case.bound_s, (of_ring, taken_s / case.bound_s, plan.label)
@@ -57,7 +58,7 @@ def test_shares_fill_links_until_the_bound() -> None:
 
 def test_nobody_is_late() -> None:
     """Broken: chance in a profile would decide on a plan, or steps of other ranks than those of the plan."""
-    case = Case(4, BIT_PER_S, SIMULATED_BYTES, 1.0)
+    case = Case(4, BIT_PER_S[4], SIMULATED_BYTES, 1.0)
     near = msgspec.structs.replace(
         case.profile, ranks=tuple(RankStep(step_s=1 + 0.01 * rank) for rank in range(4))
     )
@@ -71,7 +72,7 @@ def test_nobody_is_late() -> None:
 
 def test_ranks_begin_late_in_simulations() -> None:
     """Broken: `hocket simulate --late` would be of a rank that computes longer, or count once in several steps."""
-    case = Case(4, BIT_PER_S, SIMULATED_BYTES, 0.0)
+    case = Case(4, BIT_PER_S[4], SIMULATED_BYTES, 0.0)
     network, plan = from_cluster(case.cluster, 4), planned(case)
 
     def steps_s(late_s: float, steps: int) -> float:

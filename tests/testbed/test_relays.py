@@ -7,10 +7,14 @@ import secrets
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster, Host, Rack
+from hocket.cli.main import hocket
 from hocket.errors import TestbedError
 from hocket.tools.testbed import Testbed
 
@@ -42,6 +46,24 @@ with join() as job:
         assert (values == job.world * (np.arange({ELEMENTS}) % 64 + step) + sum(range(job.world))).all()
     job.store.gather("summed", job.rank, job.world, 0, 30)
     print(json.dumps([engine.relays, engine.bytes_sent()]))
+    engine.close()
+"""
+
+PLANNED = """
+import json
+from pathlib import Path
+from hocket.artefacts import files
+from hocket.artefacts.cluster import Cluster
+from hocket.artefacts.gradient import Gradient
+from hocket.job.rendezvous import join
+from hocket.measure.quick import known_cluster
+from hocket.planning.default import by_cluster
+
+with join() as job:
+    engine = job.engine()
+    known = known_cluster(job, engine, files.read(Path(job.settings.cluster), Cluster))
+    order = by_cluster([Gradient("all", (1_000_000,), "f32")], job.hosts, known).order
+    print(json.dumps([engine.relays, known.relays, order]))
     engine.close()
 """
 
@@ -169,6 +191,19 @@ def test_training_through_others_has_the_same_bits(bed: Testbed) -> None:
     assert len({out for _, out, _ in drives}) == 1
 
 
+def test_the_report_names_ranks_between(bed: Testbed, tmp_path: Path) -> None:
+    """Broken: nobody who looks at a slow job afterwards would know whose network carries bytes twice."""
+    traced = {"HOCKET_TRACE": str(tmp_path / "trace")}
+    said = ranks(bed, [TRAINING, "nobody"], hide(bed, "cd", silent=False), traced)
+    assert [code for code, _, _ in said] == [0] * 4, said
+    made = CliRunner().invoke(
+        hocket, ["report", str(tmp_path / "trace"), "-o", str(tmp_path / "report.html")]
+    )
+    assert made.exit_code == 0, made.output
+    page = (tmp_path / "report.html").read_text()
+    assert "rank 2 on c and rank 3 on d reach each other through rank 0 on a" in page
+
+
 def test_a_lost_rank_is_named_by_those_that_have_no_link_to_it(bed: Testbed) -> None:
     """The others would wait until their time-out, or blame the rank between."""
     said = ranks(bed, [TRAINING, "2"], hide(bed, "bc", silent=False))
@@ -184,3 +219,21 @@ def test_ranks_that_nobody_reaches_are_named(bed: Testbed) -> None:
     for code, _, errors in said:
         assert code == 1
         assert "cannot reach each other, nor any rank that reaches both" in errors
+
+
+def test_plans_spare_the_links_of_relays(tmp_path: Path) -> None:
+    """Broken: of a ring's neighbours, two would send all through a third, in twice the time; or a testbed would not be as its
+    file says."""
+    hosts = tuple(Host(name=name, bandwidth_bit_per_s=1e8) for name in HOSTS)
+    emulated = Cluster(hosts=hosts, relays=(("c", "a", "d"),))
+    files.write(tmp_path / "cluster.toml", Cluster(hosts=hosts))
+    try:
+        with Testbed(emulated) as bed:
+            said = ranks(bed, [PLANNED], {}, {"HOCKET_CLUSTER": str(tmp_path / "cluster.toml")})
+    except TestbedError as error:
+        pytest.skip(f"no namespaces here: {error}")
+    assert [code for code, _, _ in said] == [0] * 4, said
+    ((relays, known, order),) = {json.dumps(json.loads(out)): json.loads(out) for _, out, _ in said}.values()
+    assert relays == [[2, 3, [0]]]
+    assert known == [["c", "a", "d"]]
+    assert abs(order.index(2) - order.index(3)) == 2

@@ -91,6 +91,8 @@ class Cluster(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         latency_precision: relative uncertainty of each latency (95 %; 1: unknown).
         bandwidth_bit_per_s: rate of a single flow. The diagonal is the bandwidth within the host.
         streams: number of TCP connections that fill a path on which a single one cannot; symmetric.
+        relays: ways between two hosts of which neither can call the other: the two at the ends, and between them the hosts through
+            which all that they send goes, in both directions.
         measured_at: time at which the probe measured.
         reorder: for a testbed, True if jitter may let a packet overtake others of its pair of hosts.
         seed: for a testbed, seed of jitter and loss.
@@ -103,6 +105,7 @@ class Cluster(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     latency_precision: tuple[tuple[float, ...], ...] = ()
     bandwidth_bit_per_s: tuple[tuple[float, ...], ...] = ()
     streams: tuple[tuple[int, ...], ...] = ()
+    relays: tuple[tuple[str, ...], ...] = ()
     measured_at: str | None = None
     reorder: bool | None = None
     seed: int | None = None

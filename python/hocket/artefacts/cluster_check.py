@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 from hocket.artefacts.cluster import Cluster, Directions
 from hocket.artefacts.names import check_hosts
@@ -30,7 +31,7 @@ def check(cluster: Cluster, *, name: str = "cluster", unmeasured: bool = False) 
     if not cluster.hosts:
         raise ArtefactError(f"{name}: it has no hosts\nhint: `hocket probe` writes a cluster file")
     check_hosts((host.name for host in cluster.hosts), name)
-    for fault in (*_hosts(cluster), *_matrices(cluster, unmeasured=unmeasured)):
+    for fault in (*_hosts(cluster), *_matrices(cluster, unmeasured=unmeasured), *_relays(cluster)):
         raise ArtefactError(f"{name}: {fault}")
 
 
@@ -56,6 +57,21 @@ def _hosts(cluster: Cluster) -> Iterator[str]:
             yield from _rates(f"`uplink_bit_per_s` of rack {rack.name}", rack.uplink_bit_per_s)
     if cluster.seed is not None and not 0 <= cluster.seed <= SEED_MAX:
         yield f"`seed` is {cluster.seed}: it is a number of 64 bits"
+
+
+def _relays(cluster: Cluster) -> Iterator[str]:
+    names = {host.name for host in cluster.hosts}
+    ends = [frozenset((way[0], way[-1])) for way in cluster.relays if way]
+    for way in cluster.relays:
+        what = f"the way {' - '.join(way)} in `relays`"
+        if len(way) < 3 or len(set(way)) < len(way):
+            yield f"{what} is not three or more different hosts\nhint: two hosts, and between them those that they both reach"
+        if strange := [name for name in way if name not in names]:
+            yield f"{what} leads through {strange[0]}, which is none of the hosts\nhint: a relay has a rank of the job, too"
+        if ends.count(frozenset((way[0], way[-1]))) > 1:
+            yield f"`relays` has two ways between {way[0]} and {way[-1]}\nhint: leave one out"
+        if hop := next((hop for hop in pairwise(way) if frozenset(hop) in ends), None):
+            yield f"{what}: {hop[0]} and {hop[1]} do not reach each other, either\nhint: name the hosts between them, too"
 
 
 def _matrices(cluster: Cluster, *, unmeasured: bool) -> Iterator[str]:

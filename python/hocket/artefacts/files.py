@@ -67,7 +67,11 @@ def write(path: Path, artefact: Cluster | Profile | Plan | Tuning) -> None:
 def encode(artefact: Cluster | Profile | Plan | Tuning) -> bytes:
     """Return the bytes of the artefact's file: equal for equal artefacts."""
     if isinstance(artefact, Cluster):
-        return tomli_w.dumps(_without_none(msgspec.to_builtins(artefact))).encode()
+        tree = _without_none(msgspec.to_builtins(artefact))
+        if not artefact.relays:
+            # Plans have digests of clusters from before there were any.
+            del tree["relays"]
+        return tomli_w.dumps(tree).encode()
     if isinstance(artefact, Profile) and artefact.bus is None:
         # Plans have digests of profiles from before there was one.
         return json_of({key: value for key, value in msgspec.to_builtins(artefact).items() if key != "bus"})

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import NamedTuple
 
 import msgspec
@@ -19,6 +20,7 @@ from hocket import _native
 from hocket.artefacts.cluster import Cluster, Directions, Host, both, directions
 from hocket.artefacts.cluster_check import check
 from hocket.artefacts.ways import latency_matrix
+from hocket.errors import ArtefactError
 
 GOODPUT = 1448 / 1514
 """Payload of a full TCP segment over its Ethernet frame: the share of a nominal rate that is left for gradients. A
@@ -166,6 +168,25 @@ class Network:
         return tuple(pair for pair, rate in rates.items() if rate < SLOW_SHARE * fastest)
 
 
+def _relayed(cluster: Cluster, paths: Mapping[tuple[int, int], Path]) -> dict[tuple[int, int], Path]:
+    """Paths of pairs of used hosts that reach each other through others only: the links of all hops."""
+    at = {host.name: index for index, host in enumerate(cluster.hosts)}
+    found: dict[tuple[int, int], Path] = {}
+    for way in cluster.relays:
+        for hosts in ([at[name] for name in way], [at[name] for name in reversed(way)]):
+            hops = [paths.get(hop) for hop in pairwise(hosts)]
+            if (hosts[0], hosts[-1]) in paths:
+                if None in hops:
+                    raise ArtefactError(
+                        f"cluster: {way[0]} and {way[-1]} reach each other only through "
+                        f"{' and '.join(way[1:-1])}, which has no rank"
+                    )
+                crossed = [hop for hop in hops if hop is not None]
+                links = tuple(link for hop in crossed for link in hop[0])
+                found[hosts[0], hosts[-1]] = links, sum(hop[1] for hop in crossed)
+    return found
+
+
 def network(cluster: Cluster, hosts: Sequence[int] | None = None) -> Network:
     """Return the network of ranks on these hosts, by index; by default a rank on each host of the cluster.
 
@@ -217,6 +238,7 @@ def network(cluster: Cluster, hosts: Sequence[int] | None = None) -> Network:
         if measured:
             crossed.append(link(pair_name(source.name, destination.name), measured[i][j]))
         paths[i, j] = (tuple(crossed), LATENCY_S if known_s is None else known_s[i][j])
+    paths |= _relayed(cluster, paths)
     return Network(
         placed, tuple(links), lambda source, destination: paths[placed[source], placed[destination]]
     )
@@ -228,7 +250,8 @@ def burst_bytes(bit_per_s: float) -> int:
 
 
 def restricted(cluster: Cluster, hosts: Sequence[int]) -> Cluster:
-    """Return the cluster with only these hosts, in this order."""
+    """Return the cluster with only these hosts, in this order. Ways through others are left out, too: a job finds new ones."""
+    names = {cluster.hosts[host].name for host in hosts}
 
     def rows(matrix: tuple[tuple[float, ...], ...]) -> tuple[tuple[float, ...], ...]:
         return tuple(tuple(matrix[a][b] for b in hosts) for a in hosts) if matrix else ()
@@ -239,6 +262,7 @@ def restricted(cluster: Cluster, hosts: Sequence[int]) -> Cluster:
         latency_s=rows(cluster.latency_s),
         bandwidth_bit_per_s=rows(cluster.bandwidth_bit_per_s),
         streams=tuple(tuple(cluster.streams[a][b] for b in hosts) for a in hosts) if cluster.streams else (),
+        relays=tuple(way for way in cluster.relays if names.issuperset(way)),
     )
 
 

@@ -106,7 +106,8 @@ class Roles(Struct, frozen=True, kw_only=True):
 
 class RunInfo(Struct, frozen=True, kw_only=True):
     """Description of a run: `hosts[rank]` is the host of each rank, `clocks[rank]` the rank whose `clock-N.jsonl` is of its clock,
-    `versions` those of what rank 0 runs on, by name.
+    `versions` those of what rank 0 runs on, by name, `relays` ways between two ranks that do not reach each other, with the ranks
+    between them.
 
     If all ranks have one clock, or `clocks` is empty, nothing has to be aligned.
     """
@@ -122,6 +123,7 @@ class RunInfo(Struct, frozen=True, kw_only=True):
     programs: tuple[LoadedProgram, ...] = ()
     roles: Roles | None = None
     clocks: tuple[int, ...] = ()
+    relays: tuple[tuple[int, ...], ...] = ()
     versions: dict[str, str] = {}
 
 

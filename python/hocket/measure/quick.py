@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -82,11 +83,42 @@ class Pauses:
 
 
 def known_cluster(job: Job, engine: _native.Engine, given: Cluster | None) -> Cluster | None:
-    """Return the cluster of a file, equal on all ranks, otherwise that of `quick`, if the job may look; every rank must call this.
+    """Return the cluster of a file, equal on all ranks, with the ways between ranks of this job that cannot reach each other,
+    otherwise the cluster of `quick`, if the job may look; every rank must call this.
 
     Raises like `quick`.
     """
-    return quick(job, engine) if given is None and job.settings.autopilot else given
+    if given is None:
+        return quick(job, engine) if job.settings.autopilot else None
+    return with_relays(given, job.hosts, engine.relays)
+
+
+def with_relays(
+    cluster: Cluster, hosts: Sequence[str], relays: Sequence[tuple[int, int, Sequence[int]]]
+) -> Cluster:
+    """The cluster with the ways between hosts of which no ranks reach each other, from an engine's `relays` between ranks, whose
+    `hosts` are given by rank; the file's own of hosts that are not in the job.
+
+    >>> three = Cluster(hosts=tuple(Host(name=name, bandwidth_bit_per_s=1e9) for name in "abc"))
+    >>> with_relays(three, "abc", [(0, 1, [2])]).relays, with_relays(three, "aabc", [(0, 2, [3])]).relays
+    ((('a', 'c', 'b'),), ())
+    """
+    ranks, known = Counter(hosts), {host.name for host in cluster.hosts}
+    apart = Counter(frozenset((hosts[one], hosts[other])) for one, other, _ in relays)
+    ways = {way for one, other, between in relays if len(way := _hosts_of((one, *between, other), hosts)) > 2}
+    found = [
+        way
+        for way in sorted(ways)
+        if known.issuperset(way) and apart[frozenset((way[0], way[-1]))] == ranks[way[0]] * ranks[way[-1]]
+    ]
+    elsewhere = [way for way in cluster.relays if not {way[0], way[-1]} <= ranks.keys()]
+    by_ends = {frozenset((way[0], way[-1])): way for way in (*elsewhere, *found)}
+    return msgspec.structs.replace(cluster, relays=tuple(by_ends.values()))
+
+
+def _hosts_of(ranks: Sequence[int], hosts: Sequence[str]) -> tuple[str, ...]:
+    """Hosts of ranks on a way, each once."""
+    return tuple(dict.fromkeys(hosts[rank] for rank in ranks))
 
 
 def quick(job: Job, engine: _native.Engine) -> Cluster | None:

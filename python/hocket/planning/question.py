@@ -428,7 +428,7 @@ def _orders(cluster: Cluster, graph: Network, admitted: frozenset[str], world: i
         if order.ranks not in seen:
             seen.append(order.ranks)
             yield order
-    if cluster.latency_s and world == len(graph.hosts):
+    if (cluster.latency_s or cluster.relays) and world == len(graph.hosts):
         for algorithm, ranks in solved_orders(cluster, graph, admitted, (given, contiguous)):
             yield Order("solved", "solved", ranks, algorithm)
 

@@ -41,10 +41,10 @@ def of_cluster(cluster: Cluster, *, skip_unreachable: bool = False) -> Matrix:
     left = restricted(cluster, kept)
     between = network(left)
     notes = list(measured.notes)
-    known_s = latency_matrix(left)
-    if known_s is None:
+    if latency_matrix(left) is None:
         notes.append(f"latencies are not in the file: {LATENCY_S * 1e6:.0f} µs between any two hosts")
-    latency_s = np.full((len(kept),) * 2, LATENCY_S) if known_s is None else np.array(known_s)
+    hosts = range(len(kept))
+    latency_s = np.array([[between.path(a, b)[1] if a != b else 0.0 for b in hosts] for a in hosts])
     found = _built(left, np.maximum(latency_s, SHORTEST_S), _rates(left, between))
     racks: dict[str, list[int]] = {}
     for at, host in enumerate(left.hosts):
@@ -62,11 +62,16 @@ def of_cluster(cluster: Cluster, *, skip_unreachable: bool = False) -> Matrix:
 
 
 def _rates(cluster: Cluster, between: Network) -> Numbers:
-    """Measured rates, otherwise the rate of the narrowest link of each path."""
-    if cluster.bandwidth_bit_per_s:
-        return np.array(cluster.bandwidth_bit_per_s, dtype=np.float64)
+    """Measured rates, otherwise, and through other hosts, the rate of the narrowest link of each path."""
+    measured, names = cluster.bandwidth_bit_per_s, [host.name for host in cluster.hosts]
+    apart = {frozenset((way[0], way[-1])) for way in cluster.relays}
+
+    def rate(a: int, b: int) -> float:
+        direct = measured and frozenset((names[a], names[b])) not in apart
+        return measured[a][b] if direct else between.bit_per_s(a, b)
+
     hosts = range(len(cluster.hosts))
-    return np.array([[between.bit_per_s(a, b) for b in hosts] for a in hosts])
+    return np.array([[rate(a, b) for b in hosts] for a in hosts])
 
 
 def _built(

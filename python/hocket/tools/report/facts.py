@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from itertools import starmap
 
@@ -24,6 +25,9 @@ def section(material: Material) -> Section:
         "Started": _date(run.started_at),
         "World": f"{_count(run.world, 'rank')} on {_count(len(hosts), 'host')}",
         "Hosts": ", ".join(hosts[:HOSTS_MAX]) + more,
+        "No direct way": "; ".join(
+            _way([f"rank {rank} on {run.hosts[rank]}" for rank in way]) for way in run.relays
+        ),
         "Network measured": _date(run.cluster.measured_at if run.cluster else None),
         "Model": _model(material),
         "Records": f"{sum(map(len, material.records)):,}",
@@ -39,10 +43,15 @@ def section(material: Material) -> Section:
         "started_at": run.started_at,
         "world": run.world,
         "hosts": run.hosts,
+        "relays": run.relays,
         "versions": run.versions,
         "clock_errors_ns": material.clock_errors_ns,
     }
     return Section("facts", "What exactly was run?", tag("dl", *items, class_="facts"), numbers=numbers)
+
+
+def _way(ranks: Sequence[str]) -> str:
+    return f"{ranks[0]} and {ranks[-1]} reach each other through {', '.join(ranks[1:-1])}"
 
 
 def _count(number: int, noun: str) -> str:

@@ -177,15 +177,13 @@ class Testbed:
             user = [] if os.geteuid() == 0 else self._user()
             lines_of_hosts = switched.host_lines(self.cluster)
             self._switch = Switch(switched.order(self.cluster, self._ways, pids, self._slots), user)
-            for pid, (ip, tc) in zip(pids, lines_of_hosts, strict=True):
-                self._batch(pid, "ip", ip)
-                self._batch(pid, "tc", tc)
-            return
-        lines = wiring.wire(self.cluster, pids)
-        self._batch(self._holders[0].pid, "ip", lines.switch_ip)
-        self._batch(self._holders[0].pid, "tc", lines.switch_tc)
-        for pid, ip, tc in zip(pids, lines.hosts_ip, lines.hosts_tc, strict=True):
-            self._batch(pid, "ip", ip)
+        else:
+            lines = wiring.wire(self.cluster, pids)
+            self._batch(self._holders[0].pid, "ip", lines.switch_ip)
+            self._batch(self._holders[0].pid, "tc", lines.switch_tc)
+            lines_of_hosts = tuple(zip(lines.hosts_ip, lines.hosts_tc, strict=True))
+        for index, (pid, (ip, tc)) in enumerate(zip(pids, lines_of_hosts, strict=True)):
+            self._batch(pid, "ip", [*ip, *wiring.apart(self.cluster, index)])
             self._batch(pid, "tc", tc)
 
     def _hold(self, unshare: list[str]) -> None:

@@ -94,6 +94,17 @@ def wire(cluster: Cluster, pids: list[int]) -> Wiring:
     return Wiring(tuple(switch_ip), tuple(switch_tc), tuple(hosts_ip), tuple(hosts_tc))
 
 
+def apart(cluster: Cluster, index: int) -> list[str]:
+    """Return the lines on host `index` that keep it from the hosts that it reaches through others only."""
+    own, at = cluster.hosts[index].name, {host.name: other for other, host in enumerate(cluster.hosts)}
+    others = [at[way[-1] if way[0] == own else way[0]] for way in cluster.relays if own in (way[0], way[-1])]
+    return [
+        f"route add unreachable {address(other, card)}/32"
+        for other in others
+        for card in range(max(len(cluster.hosts[other].cards_bit_per_s), 1))
+    ]
+
+
 def _cards(cluster: Cluster) -> int:
     """Return the largest number of cards of a host; TestbedError if a host's rates do not add up."""
     for host in cluster.hosts:

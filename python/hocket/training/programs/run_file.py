@@ -87,6 +87,7 @@ def run_info(
         plan=plan,
         cluster=cluster,
         clocks=job.clocks,
+        relays=tuple((one, *between, other) for one, other, between in job.relays()),
         versions=usage.versions(),
         programs=programs,
     )
