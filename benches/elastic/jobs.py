@@ -257,3 +257,9 @@ def longest_pause_s(later: Steps, survivors: Callable[[int], bool], world: int) 
     kept = [steps for process, steps in later.items() if survivors(process)]
     usual_s = step_s([[each for each in own if each.world == world] for own in kept])
     return max(b.at_s - a.at_s for own in kept for a, b in pairwise(own)) - usual_s, usual_s
+
+
+def meeting_s(later: Steps, survivors: Callable[[int], bool], world: int) -> float:
+    """Longest time of a surviving process between its last step among fewer ranks and its first one among `world`."""
+    kept = [steps for process, steps in later.items() if survivors(process)]
+    return max(b.at_s - a.at_s for own in kept for a, b in pairwise(own) if a.world < world == b.world)

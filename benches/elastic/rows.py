@@ -23,6 +23,7 @@ from benches.elastic.jobs import (
     going_on_s,
     hocket_job,
     longest_pause_s,
+    meeting_s,
     step_s,
 )
 from benches.elastic.rank import COPIES
@@ -71,7 +72,7 @@ def _changes(name: str, cluster: Cluster, target_s: float, model: str = "transfo
     """Measure kills, joins and notices in one job after the other, back at the same number of ranks each time."""
     slots = _slots(cluster)
     world = len(slots)
-    killed_s, joined_s, left_s, usual_s = [], [], [], []
+    killed_s, joined_s, met_s, left_s, usual_s = [], [], [], [], []
     began_s, draw = 0.0, random.Random(0)  # noqa: S311  # no secret
     with Testbed(cluster) as bed, hocket_job(bed, slots, model) as job:
         for turn in range(KILLS + LEAVES):
@@ -89,6 +90,7 @@ def _changes(name: str, cluster: Cluster, target_s: float, model: str = "transfo
             pause_s, own_s = longest_pause_s(later, others.__contains__, world)
             joined_s.append(pause_s)
             usual_s.append(own_s)
+            met_s.append(meeting_s(later, others.__contains__, world) - own_s)
     return [
         Row.over(
             killed_s,
@@ -115,6 +117,13 @@ def _changes(name: str, cluster: Cluster, target_s: float, model: str = "transfo
             joined_s,
             name=name,
             what="a rank joins: longest time between steps, less a step",
+            target=median(usual_s) + LEAVE_MORE_S,
+            unit="s",
+        ),
+        Row.over(
+            met_s,
+            name=name,
+            what="the same between the last step without it and the first with it: the meeting",
             target=median(usual_s) + LEAVE_MORE_S,
             unit="s",
         ),

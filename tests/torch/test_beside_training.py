@@ -29,14 +29,20 @@ class Joining:
     """What the process says to the coordinator, and hears of it."""
 
     def __init__(self) -> None:
-        self.said_ready, self.called = threading.Event(), threading.Event()
+        self.said_ready, self._is_called = threading.Event(), threading.Event()
+        self.called: Callable[[], None] = lambda: None
 
     def ready(self) -> None:
         self.said_ready.set()
 
     def is_called(self, who: str) -> bool:
         del who
-        return self.called.is_set()
+        return self._is_called.is_set()
+
+    def call(self) -> None:
+        """Call the process to a meeting."""
+        self._is_called.set()
+        self.called()
 
 
 def waits(address: str) -> Any:
@@ -85,13 +91,13 @@ class Job:
             self.step()
         for each in self.giving:
             each.meets([MEMBER], self.steps)
-        self.joining.called.set()
+        self.joining.call()
         self._thread.join(PATIENCE_S)
         assert not self._thread.is_alive()
         return self.fetching.steps
 
     def close(self) -> None:
-        self.joining.called.set()
+        self.joining.call()
         self._thread.join(PATIENCE_S)
         self.fetching.close()
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from hocket.artefacts.trace import members_file
+from hocket.job.live.files import live_jobs
 from hocket.start.running import running
 from tests.launch.processes import clean_environment, plain, told
 from tests.support import warm
@@ -106,6 +107,16 @@ class Coordinated(Launched):
     def lose(self, name: str) -> None:
         os.kill(self.process(name), signal.SIGKILL)
 
+    def warns_of(self, name: str) -> None:
+        """The coordinator, by which observers find the job, warns of that rank when it is stopped."""
+        assert [(each.process, each.launches) for each in live_jobs()] == [(self.launcher.pid, True)]
+        process = self.process(name)
+        os.kill(process, signal.SIGSTOP)
+        try:
+            self.until(lambda: f"kill -CONT {process}" in self.output)
+        finally:
+            os.kill(process, signal.SIGCONT)
+
     def end(self) -> int:
         """The coordinator's exit code."""
         (self.directory / "stop").touch()
@@ -146,13 +157,17 @@ def test_two_of_the_ranks_are_killed_and_two_others_come(
 
 
 def test_a_rank_leaves_and_others_join_as_under_hocket_run(coordinated: Callable[..., Coordinated]) -> None:
-    """Broken: an operator could not take a machine out of such a job, or put one in by hand."""
-    training = coordinated("--elastic", f"1:{FOUNDERS + 1}", "-n", str(FOUNDERS))
+    """Broken: an operator could not take a machine out of such a job, put one in by hand, or see there whom the others wait for,
+    before or after they have met anew."""
+    training = coordinated("--elastic", f"1:{FOUNDERS + 1}", "-n", str(FOUNDERS), HOCKET_LATE_S="0.5")
+    training.trains_on(FOUNDERS)
+    training.warns_of("newcomer-2")
     code, out, err = told(training.directory, "leave", "1")
     assert (code, "has left, and 2 of 3 ranks go on" in out) == (0, True), (out, err)
     training.trains_on(FOUNDERS - 1)
     Training.come(training, "c", "is slow")  # as `hocket join` does
     training.trains_on(FOUNDERS)
+    training.warns_of("newcomer-3")
     assert training.end() == 0, training.said()
     assert training.check() == [FOUNDERS, FOUNDERS - 1, FOUNDERS]
 

@@ -20,6 +20,7 @@ class Joining:
 
     Attributes:
         wanting: addresses of those that take the state beside training, by their numbers; another thread may read it.
+        called: called when a meeting is, in the thread that hears of it.
     """
 
     def __init__(
@@ -38,6 +39,7 @@ class Joining:
         """Address at which this process takes the state beside training."""
         self._hosts: dict[int, str] = {}
         self.wanting: Mapping[int, str] = MappingProxyType({})
+        self.called: Callable[[], None] = lambda: None
 
     def knock(self, host: str, member: int | None, state: str | None = None) -> None:
         """Ask to become a member, with number `member` if the launcher has started this process. `state`: where this process takes
@@ -75,6 +77,7 @@ class Joining:
         """Note that these members meet: they wait no longer."""
         left = {each: address for each, address in self.wanting.items() if each not in members}
         self.wanting = MappingProxyType(left)
+        self.called()
 
     def hosts_of(self, members: Collection[int]) -> dict[int, str]:
         """Return the host of each."""

@@ -19,6 +19,8 @@ class Stores:
         self._host, self._listeners, self._secret, self._ports = host, tuple(listeners), secret, ports
         self.goodput: Callable[[], float | None] = lambda: None
         """Source of the job's goodput for those who look at a store."""
+        self.moved: Callable[[str], None] = lambda _: None
+        """Callback with the address of each store where members have met and report from then on, in that store's thread."""
         self._ledger = Ledger()
         self._open: list[Server] = []
         self._beside: tuple[Server, Ledger] | None = None
@@ -49,8 +51,15 @@ class Stores:
 
     def _opened(self) -> tuple[Server, Ledger]:
         ledger = Ledger()
-        ledger.live.goodput = self.goodput
-        return Server(self._listeners, 0, self._secret, ledger, ports=self._ports), ledger
+        ledger.live.goodput = lambda: self.goodput()  # noqa: PLW0108  # it may be known later
+        server = Server(self._listeners, 0, self._secret, ledger, ports=self._ports)
+        ledger.live.first = functools.partial(self._report, server, ledger)
+        return server, ledger
+
+    def _report(self, server: Server, ledger: Ledger) -> None:
+        """Note that members report at that store."""
+        if ledger is self._ledger:
+            self.moved(self._address(server))
 
     def _add(self, server: Server, ledger: Ledger) -> str:
         self._only_newest()
@@ -64,6 +73,11 @@ class Stores:
 
     def _address(self, server: Server) -> str:
         return addresses.join(self._host, server.port)
+
+    @property
+    def newest(self) -> tuple[Ledger, Server] | None:
+        """Store at which members meet or have met; None: there was none yet."""
+        return (self._ledger, self._open[-1]) if self._open else None
 
     def refuse(self, rank: int, reason: str) -> None:
         """Tell ranks that wait for that rank at the newest store why it will not come."""

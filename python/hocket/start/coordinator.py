@@ -26,6 +26,7 @@ from hocket.members.roster import Ended
 from hocket.members.stores import Stores
 from hocket.settings import Settings
 from hocket.start.elastic import Place, timed
+from hocket.start.live import LiveGoodput, observed, tell_of_end
 from hocket.start.outcome import Outcome
 from hocket.start.resume import COME_BACK_S
 from hocket.start.running import announced
@@ -83,11 +84,17 @@ def coordinate(wanted: Wanted, settings: Settings) -> Outcome:
             begun=before is not None,
             job=job.name,
         )
+        command = ("hocket", *sys.argv[1:])
+        # When those of this process have closed.
+        stack.callback(lambda: tell_of_end(entrance.coordination, stores))
+        met = 0 if before is None else before.generation.number
+        observed(stack, "", place.secret, command, settings, stores=stores, generation=met)
         server = place.server(stack, entrance, settings)
+        stores.goodput = LiveGoodput(lambda: entrance.coordination, server)
         where = addresses.join(place.host, server.port)
         job.keep(where, place, entrance, stack)
         stack.callback(lambda: entrance.coordination.changes.end())  # noqa: PLW0108  # of the job that began
-        stack.enter_context(announced(where, place.secret, ("hocket", *sys.argv[1:]), settings))
+        stack.enter_context(announced(where, place.secret, command, settings))
         signals = stack.enter_context(collected_signals())
         log.warning("ranks come with HOCKET_COORDINATOR=%s%s", where, _about_secret(wanted))
         why = _until_the_end(entrance, server, signals, wanted, again=before is not None)

@@ -112,7 +112,7 @@ def serve(
         lambda: coordination, stores, arrival.shared(settings), founders=len(processes), begun=True
     )
     coordinator = place.server(stack, entrance, settings)
-    stores.goodput = LiveGoodput(coordination, coordinator)
+    stores.goodput = LiveGoodput(lambda: coordination, coordinator)
     where = addresses.join(host, coordinator.port)
     settings = dataclasses.replace(settings, coordinator=where)
     job = stack.enter_context(announced(where, secret, processes[0].argv, settings))

@@ -17,6 +17,7 @@ from hocket.members.member_limits import Limits
 from hocket.members.roster import Ended
 from hocket.settings import Settings
 from hocket.start.elastic import Place
+from hocket.start.live import LiveGoodput, observed, tell_of_end
 from hocket.start.outcome import Outcome
 from hocket.start.running import announced
 from hocket.start.signals import collected_signals
@@ -56,7 +57,11 @@ def resume(path: Path) -> Outcome:
         stack.callback(coordination.changes.end)
         shared = arrival.shared(settings)
         entrance = Entrance(lambda: coordination, stores, shared, founders=0, begun=True, job=served.job)
+        stack.callback(lambda: tell_of_end(coordination, stores))
+        met = journal.generation.number
+        observed(stack, "", served.secret, served.command, settings, stores=stores, generation=met)
         server = place.server(stack, entrance, settings)
+        stores.goodput = LiveGoodput(lambda: coordination, server)
         stack.enter_context(announced(served.coordinator, served.secret, served.command, settings))
         signals = stack.enter_context(collected_signals())
         if range(*served.replacements):

@@ -133,7 +133,8 @@ def launch(
             _put(values, store, bytes.fromhex(secret))
             # When those of this process have closed.
             stack.callback(services.tell_observers)
-            observed(stack, store, secret, processes[0].argv, settings)
+            stores = None if services.elastic is None else services.elastic.stores
+            observed(stack, store, secret, processes[0].argv, settings, stores=stores)
         if store is None:
             raise UsageError("when rank 0 serves the store, `store` must say where")
         signals = stack.enter_context(collected_signals())
@@ -177,7 +178,10 @@ class _Services:
 
     def tell_observers(self) -> None:
         """Let observers hear how the job has ended."""
-        if self.store is not None:
+        met = None if self.elastic is None else self.elastic.stores.newest
+        if met is not None:
+            tell_observers(*met, self.ended)
+        elif self.store is not None:
             tell_observers(self.ledger, self.store, self.ended)
 
     @property

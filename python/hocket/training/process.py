@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import gc
 import logging
 import os
 import sys
@@ -208,6 +209,10 @@ class Process:
             )
         host = Host.here(settings.host).name
         secret, who = bytes.fromhex(settings.secret), f"process {os.getpid()} on {host}"
+        if gc.isenabled():
+            # Python's next full collection, which looks through all that was imported, would come in one of the first steps, and
+            # keep all ranks waiting. Now nobody waits.
+            gc.collect()
         self._membership = Membership(settings, secret, who, self.arrival)
         self.passage.begin(self._membership)
         try:

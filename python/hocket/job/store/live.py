@@ -62,6 +62,8 @@ class Live:
         """Source of the job's goodput: its launcher's."""
         self.ended: Gone | None = None
         """End of the job, from its launcher."""
+        self.first: Callable[[], None] = lambda: None
+        """Callback for the first report."""
         self._observers: dict[int, bool] = {}
         """Clients that have looked, and whether they have since the end."""
         self._reports: dict[int, tuple[int, Raw]] = {}
@@ -74,6 +76,8 @@ class Live:
             return Failed(message=f"a report is too large: live.STATUS_BYTES_MAX is {STATUS_BYTES_MAX}")
         if request.rank not in self._reports and len(self._reports) >= RANKS_MAX:
             return Failed(message=f"too many ranks report: live.RANKS_MAX is {RANKS_MAX}")
+        if not self._reports:
+            self.first()
         self._reports[request.rank] = now_ns, request.status.copy()
         wanted = request.rank in self._wanted
         self._wanted.discard(request.rank)

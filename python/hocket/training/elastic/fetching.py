@@ -42,8 +42,8 @@ from hocket.training.memory.state_parts import StateParts
 COME_S = 10.0
 """Time within which ranks that train begin to offer their state."""
 SAY_S = 10.0
-WAKE_S, CALL_S = 0.05, 0.005
-"""Longest time until a call to a meeting is noticed: before this process is ready, and from then on, when others wait for it."""
+WAKE_S = 0.05
+"""Longest time until this process notices that a time is up, or that the job ends."""
 NEAR_STEPS = 2
 """Steps' gradients that may still be on their way when this process becomes a member."""
 AHEAD_BYTES_MAX = 4 << 30
@@ -53,10 +53,11 @@ log = logging.getLogger("hocket.elastic")
 
 
 class Arrivals:
-    """Messages of sources, for the thread that takes the state, and ends of their connections (None): a machine behind a server."""
+    """Messages of sources, for the thread that takes the state, and ends of their connections: a machine behind a server."""
 
     def __init__(self) -> None:
-        self.events: queue.SimpleQueue[tuple[int, Received | None]] = queue.SimpleQueue()
+        self.events: queue.SimpleQueue[tuple[int, Received | None] | None] = queue.SimpleQueue()
+        """Each message with its source; an end (None); and None to wake the thread."""
         self._come_bytes = self._applied_bytes = 0  # each has one thread that writes it
         self._sources: dict[int, Inbox] = {}
         self._answers: list[tuple[int, bytes]] = []
@@ -79,6 +80,10 @@ class Arrivals:
     def applied(self, received: Received) -> None:
         """Note that this thread is done with a message."""
         self._applied_bytes += len(received.data)
+
+    def wake(self) -> None:
+        """Wake the thread that takes the state."""
+        self.events.put(None)
 
     def answers(self) -> Iterable[tuple[int, bytes]]:
         """Return requests to sources since the last call."""
@@ -137,10 +142,11 @@ class Fetching:
         RendezvousError: the job ends, or does not take this process.
         """
         said_s, ready_s = time.monotonic(), None
+        membership.joining.called = self._arrivals.wake
         while not membership.joining.is_called(who) and (
             ready_s is None or time.monotonic() < ready_s + timeout_s
         ):
-            self._hear(WAKE_S if ready_s is None else CALL_S)
+            self._hear()
             now_s = time.monotonic()
             if self._wanted is None and self._why is None and now_s > self._began_s + COME_S:
                 self._why = f"no rank has offered it within {COME_S:g} s"
@@ -193,14 +199,15 @@ class Fetching:
         while wanted is not None and self._why is None and wanted.complete and time.monotonic() < deadline_s:
             if all(each in self._met for each in wanted.followed):
                 return
-            self._hear(CALL_S)
+            self._hear()
 
-    def _hear(self, timeout_s: float) -> None:
+    def _hear(self) -> None:
         with contextlib.suppress(queue.Empty):
-            client, event = self._arrivals.events.get(timeout=timeout_s)
+            come = self._arrivals.events.get(timeout=WAKE_S)
             while True:
-                self._handle(client, event)
-                client, event = self._arrivals.events.get_nowait()
+                if come is not None:
+                    self._handle(*come)
+                come = self._arrivals.events.get_nowait()
 
     def _handle(self, client: int, event: Received | None) -> None:
         if event is None:
