@@ -26,8 +26,9 @@ use std::time::{Duration, Instant};
 #[cfg(test)]
 mod tests;
 
-/// How long a process that was told to end may take.
-const END_PATIENCE: Duration = Duration::from_secs(2);
+/// How long a process that was told to end may take. On a busy machine, one with gigabytes of memory takes seconds, and the job is
+/// lost if it is given up.
+const END_PATIENCE: Duration = Duration::from_secs(10);
 
 impl Engine {
     /// The members of the epoch in force, by rank; none before the mesh is up.
