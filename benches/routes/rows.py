@@ -115,4 +115,5 @@ ROWS: dict[str, Callable[[], Iterator[Row]]] = {
     "mixed": mixed_routes,
     "staged": staged.simulated,
     **{f"staged-{kind}": functools.partial(staged.measured, kind) for kind in staged.DEVICES},
+    **{f"staged-racks-{kind}": functools.partial(staged.racks, kind) for kind in staged.DEVICES},
 }

@@ -6,8 +6,10 @@ In virtual time for networks and buses that are not there; measured between two 
 from __future__ import annotations
 
 import sys
+import tempfile
 from collections.abc import Iterator
 from itertools import product
+from pathlib import Path
 from statistics import median
 
 import msgspec
@@ -38,6 +40,10 @@ COSTS = {
 }
 DEVICES = ("hostile", "vulkan", "accelerator")
 NETWORK = hosts([1e9] * 2)
+RACKS = hosts([1e9] * 4, racks=2, trunk_bit_per_s=100e6, alternating=True)
+DEMO_BYTES = 4 * 3_300_000
+"""Of the demo's gradients, which travel in the demo's racks."""
+GAIN = 0.95
 
 
 def buses() -> Iterator[Bus]:
@@ -79,7 +85,7 @@ def simulated() -> Iterator[Row]:
 
 def measured(kind: str) -> Iterator[Row]:
     """Two hosts at 1 Gbit/s. `kind`: of `DEVICES`; `hostile` is the tests' own."""
-    argv = [sys.executable, "-m", "benches.routes.staged_rank", kind]
+    argv = [sys.executable, "-m", "benches.routes.staged_rank", kind, "--bytes", str(SIZE_BYTES)]
     found = in_emulation(NETWORK, ["h0", "h1"], argv)
     bus = Bus(**found["bus"])
     names = {
@@ -99,4 +105,29 @@ def measured(kind: str) -> Iterator[Row]:
         value=median(found["device"])
         / (median(found["alone"]) + max(median(found["processor"]), copies_s(bus))),
         target=TARGET,
+    )
+
+
+def racks(kind: str) -> Iterator[Row]:
+    """The demo's two racks: what Hocket gains over Gloo for a device's gradients, which Gloo has by copies there and back, as a
+    share of what it gains for those in the host's memory."""
+    with tempfile.TemporaryDirectory(prefix="hocket-bench-") as folder:
+        argv = [sys.executable, "-m", "benches.routes.staged_rank", kind, "--bytes", str(DEMO_BYTES)]
+        argv += ["--gloo", str(Path(folder, "store"))]
+        found = in_emulation(RACKS, [host.name for host in RACKS.hosts], argv)
+    gains = {}
+    for place, name in (("device", "on the device"), ("processor", "in the host's memory")):
+        for by, title in (("gloo ", "Gloo"), ("", "Hocket")):
+            what = f"{kind}: two racks, 13.2 MB {name}, by {title}"
+            yield Row.over(
+                [1e3 * each for each in found[by + place]], name="staged-racks", what=what, unit="ms"
+            )
+        gains[place] = median(found[f"gloo {place}"]) / median(found[place])
+        yield Row(name="staged-racks", what=f"{kind}: gain over Gloo, {name}", value=gains[place])
+    yield Row(
+        name="staged-racks",
+        what=f"{kind}: gain on the device over that in the host's memory",
+        value=gains["device"] / gains["processor"],
+        target=GAIN,
+        least=True,
     )
