@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 import torch
 import torch.distributed as dist
+from torch.distributed import FileStore  # type: ignore[attr-defined]
 
 import hocket.torch as hk
 from hocket.torch import bus
@@ -120,9 +121,7 @@ def main() -> None:
     after: dict[str, Callable[[], None]] = {}
     if given.gloo is not None:
         world, rank = int(os.environ["HOCKET_WORLD"]), int(os.environ["HOCKET_RANK"])
-        dist.init_process_group(
-            "gloo", store=dist.FileStore(str(given.gloo), world), rank=rank, world_size=world
-        )
+        dist.init_process_group("gloo", store=FileStore(str(given.gloo), world), rank=rank, world_size=world)
         for place in ("device", "processor"):
             name = f"gloo {place}"
             models[name], devices[name] = Layers(given.bytes, devices[place]), devices[place]
