@@ -42,7 +42,7 @@ DEVICES = ("hostile", "vulkan", "accelerator")
 NETWORK = hosts([1e9] * 2)
 RACKS = hosts([1e9] * 4, racks=2, trunk_bit_per_s=100e6, alternating=True)
 DEMO_BYTES = 4 * 3_300_000
-"""Of the demo's gradients, which travel in the demo's racks."""
+"""Bytes of the demo's gradients."""
 GAIN = 0.95
 
 

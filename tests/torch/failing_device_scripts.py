@@ -116,7 +116,7 @@ def training(_store: str, call: str, at: str) -> list[Any]:
 
 
 def hooked(store: str, call: str, at: str) -> list[Any]:
-    """The same under DDP with our hook."""
+    """Training that a device fails, under DDP with our hook."""
     hostile.loaded(RANK)
     torch.accelerator.set_device_index(device())
     with group(store, timeout_s=900):

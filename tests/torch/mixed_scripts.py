@@ -104,8 +104,8 @@ def mixed(model: nn.Module, world: int) -> Plan:
 
 
 def two_policies() -> dict[str, object]:
-    """What each parameter's gradient is of the mean, at first and once the policy has changed its mind; the agreed values. In which
-    step the change shows first, and in which it is agreed, differs from run to run."""
+    """Share that each parameter's gradient is of the mean, at first and once the policy has changed its mind; the agreed values. In
+    which step the change shows first, and in which it is agreed, differs from run to run."""
     rank, world = int(os.environ["HOCKET_RANK"]), int(os.environ["HOCKET_WORLD"])
     model = network()
     model, _ = hk.distribute(

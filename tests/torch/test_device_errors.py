@@ -81,7 +81,7 @@ class Broken:
 
 
 class Memory(bytearray):
-    """As much as a device needs to know of memory of the host."""
+    """Memory of the host, as far as a device needs to know it."""
 
     address = 1 << 12
 

@@ -37,7 +37,7 @@ class Asked(TypedDict, total=False):
 
 
 class Options:
-    """What a trainer's user asks of `hk.distribute`. `trainer`: whose ranks train, for errors."""
+    """Wishes of a trainer's user for `hk.distribute`. `trainer`: whose ranks train, for errors."""
 
     def __init__(self, trainer: str, asked: Asked) -> None:
         """Raise UsageError for arguments and settings that no job of this trainer's can have, before it does anything."""
