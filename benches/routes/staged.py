@@ -118,7 +118,7 @@ def racks(kind: str) -> Iterator[Row]:
     gains = {}
     for place, name in (("device", "on the device"), ("processor", "in the host's memory")):
         for by, title in (("gloo ", "Gloo"), ("", "Hocket")):
-            what = f"{kind}: two racks, 13.2 MB {name}, by {title}"
+            what = f"{kind}: two racks, {DEMO_BYTES / 1e6:g} MB {name}, by {title}"
             yield Row.over(
                 [1e3 * each for each in found[by + place]], name="staged-racks", what=what, unit="ms"
             )

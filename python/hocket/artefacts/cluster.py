@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from msgspec import Struct
 
 Directions = float | tuple[float, float]
@@ -25,6 +27,11 @@ def directions(out: float, into: float) -> Directions:
     (1000000000.0, (20000000.0, 100000000.0))
     """
     return out if out == into else (out, into)
+
+
+def ends(way: Sequence[str]) -> frozenset[str]:
+    """Return the two hosts between which a way of `relays` leads, in either direction."""
+    return frozenset((way[0], way[-1]))
 
 
 class Host(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from hocket.artefacts.cluster import Cluster, Directions
+from hocket.artefacts.cluster import Cluster, Directions, ends
 from hocket.artefacts.names import check_hosts
 from hocket.errors import ArtefactError
 
@@ -61,16 +61,16 @@ def _hosts(cluster: Cluster) -> Iterator[str]:
 
 def _relays(cluster: Cluster) -> Iterator[str]:
     names = {host.name for host in cluster.hosts}
-    ends = [frozenset((way[0], way[-1])) for way in cluster.relays if way]
+    apart = [ends(way) for way in cluster.relays if way]
     for way in cluster.relays:
         what = f"the way {' - '.join(way)} in `relays`"
         if len(way) < 3 or len(set(way)) < len(way):
             yield f"{what} is not three or more different hosts\nhint: two hosts, and between them those that they both reach"
         if strange := [name for name in way if name not in names]:
             yield f"{what} leads through {strange[0]}, which is none of the hosts\nhint: a relay has a rank of the job, too"
-        if ends.count(frozenset((way[0], way[-1]))) > 1:
+        if apart.count(ends(way)) > 1:
             yield f"`relays` has two ways between {way[0]} and {way[-1]}\nhint: leave one out"
-        if hop := next((hop for hop in pairwise(way) if frozenset(hop) in ends), None):
+        if hop := next((hop for hop in pairwise(way) if frozenset(hop) in apart), None):
             yield f"{what}: {hop[0]} and {hop[1]} do not reach each other, either\nhint: name the hosts between them, too"
 
 

@@ -174,16 +174,15 @@ def _relayed(cluster: Cluster, paths: Mapping[tuple[int, int], Path]) -> dict[tu
     found: dict[tuple[int, int], Path] = {}
     for way in cluster.relays:
         for hosts in ([at[name] for name in way], [at[name] for name in reversed(way)]):
-            hops = [paths.get(hop) for hop in pairwise(hosts)]
+            hops = list(pairwise(hosts))
             if (hosts[0], hosts[-1]) in paths:
-                if None in hops:
+                if not paths.keys() >= set(hops):
                     raise ArtefactError(
                         f"cluster: {way[0]} and {way[-1]} reach each other only through "
                         f"{' and '.join(way[1:-1])}, which has no rank"
                     )
-                crossed = [hop for hop in hops if hop is not None]
-                links = tuple(link for hop in crossed for link in hop[0])
-                found[hosts[0], hosts[-1]] = links, sum(hop[1] for hop in crossed)
+                links = tuple(link for hop in hops for link in paths[hop][0])
+                found[hosts[0], hosts[-1]] = links, sum(paths[hop][1] for hop in hops)
     return found
 
 

@@ -22,7 +22,7 @@ import msgspec
 import numpy as np
 
 from hocket import _native
-from hocket.artefacts.cluster import Cluster, Directions, Host, Rack, both, directions
+from hocket.artefacts.cluster import Cluster, Directions, Host, Rack, both, directions, ends
 from hocket.artefacts.network import FAR_S, network
 from hocket.errors import RendezvousError
 from hocket.job.rendezvous import Job
@@ -109,10 +109,10 @@ def with_relays(
     found = [
         way
         for way in sorted(ways)
-        if known.issuperset(way) and apart[frozenset((way[0], way[-1]))] == ranks[way[0]] * ranks[way[-1]]
+        if known.issuperset(way) and apart[ends(way)] == ranks[way[0]] * ranks[way[-1]]
     ]
-    elsewhere = [way for way in cluster.relays if not {way[0], way[-1]} <= ranks.keys()]
-    by_ends = {frozenset((way[0], way[-1])): way for way in (*elsewhere, *found)}
+    elsewhere = [way for way in cluster.relays if not ends(way) <= ranks.keys()]
+    by_ends = {ends(way): way for way in (*elsewhere, *found)}
     return msgspec.structs.replace(cluster, relays=tuple(by_ends.values()))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hocket.artefacts.cluster import Cluster
+from hocket.artefacts.cluster import Cluster, ends
 from hocket.artefacts.network import LATENCY_S, Network, network, restricted
 from hocket.artefacts.ways import latency_matrix
 from hocket.errors import ArtefactError
@@ -64,7 +64,7 @@ def of_cluster(cluster: Cluster, *, skip_unreachable: bool = False) -> Matrix:
 def _rates(cluster: Cluster, between: Network) -> Numbers:
     """Measured rates, otherwise, and through other hosts, the rate of the narrowest link of each path."""
     measured, names = cluster.bandwidth_bit_per_s, [host.name for host in cluster.hosts]
-    apart = {frozenset((way[0], way[-1])) for way in cluster.relays}
+    apart = {ends(way) for way in cluster.relays}
 
     def rate(a: int, b: int) -> float:
         direct = measured and frozenset((names[a], names[b])) not in apart

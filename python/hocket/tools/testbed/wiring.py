@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hocket.artefacts.cluster import Cluster, Directions, both
+from hocket.artefacts.cluster import Cluster, Directions, both, ends
 from hocket.artefacts.network import BURST_BYTES_MIN, QUEUE_MS, SIDES, burst_bytes
 from hocket.errors import TestbedError
 
@@ -97,7 +97,7 @@ def wire(cluster: Cluster, pids: list[int]) -> Wiring:
 def apart(cluster: Cluster, index: int) -> list[str]:
     """Return the lines on host `index` that keep it from the hosts that it reaches through others only."""
     own, at = cluster.hosts[index].name, {host.name: other for other, host in enumerate(cluster.hosts)}
-    others = [at[way[-1] if way[0] == own else way[0]] for way in cluster.relays if own in (way[0], way[-1])]
+    others = [at[name] for way in cluster.relays if own in ends(way) for name in ends(way) - {own}]
     return [
         f"route add unreachable {address(other, card)}/32"
         for other in others
