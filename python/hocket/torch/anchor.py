@@ -342,6 +342,4 @@ def _place(parameter: torch.Tensor) -> tuple[int, int]:
 
 
 def _scaled(gradients: Mapping[str, torch.Tensor], factor: float) -> Mapping[str, torch.Tensor]:
-    """Return gradients times a factor, for one step. They are new, as those that are given are stepped with again, and an optimizer
-    may write there: SGD with Nesterov's momentum does over lists of tensors, as on devices."""
-    return {name: each.clone() if factor == 1.0 else each * factor for name, each in gradients.items()}
+    return gradients if factor == 1.0 else {name: each * factor for name, each in gradients.items()}

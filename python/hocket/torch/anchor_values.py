@@ -66,18 +66,14 @@ class Values:
         """Step the anchor's parameters of these names once. `options`: those of the groups; None: as they are now; `factor`: of the
         learning rates."""
         stepped = {name: self.parameters[name] for name in gradients}
-        for name, gradient in gradients.items():
-            stepped[name].grad = gradient
         with self._as_state():
-            self._step(stepped, options, factor)
+            self._step(stepped, gradients, options, factor)
         for each in stepped.values():
             each.grad = None
 
     def step_own(self, gradients: Mapping[str, torch.Tensor], options: Groups | None) -> None:
-        """Step the script's parameters of these names once with these gradients, which stay."""
-        for name, gradient in gradients.items():
-            self._trained[name].grad = gradient
-        self._step({name: self._trained[name] for name in gradients}, options, 1.0)
+        """Step the script's parameters of these names once."""
+        self._step({name: self._trained[name] for name in gradients}, gradients, options, 1.0)
 
     def in_model_state(
         self, module: torch.nn.Module, state: dict[str, Any], prefix: str, _metadata: object
@@ -96,7 +92,13 @@ class Values:
                 if own:
                     state["state"][at] = dict(own)
 
-    def _step(self, stepped: Mapping[str, torch.Tensor], options: Groups | None, factor: float) -> None:
+    def _step(
+        self,
+        stepped: Mapping[str, torch.Tensor],
+        gradients: Mapping[str, torch.Tensor],
+        options: Groups | None,
+        factor: float,
+    ) -> None:
         optimizer, groups = self._optimizer, []
         of = {id(self._trained[name]): each for name, each in stepped.items()}
         for at, group in enumerate(optimizer.param_groups):
@@ -108,6 +110,10 @@ class Values:
                 own["lr"] = own["lr"] * factor
             own["params"] = [of[id(each)] for each in group["params"] if id(each) in of]
             groups.append(own)
+        # They are stepped with again, on this rank's parameters or in the next of several steps.
+        reads = optimizers.only_reads_gradients(optimizer, groups)
+        for name, gradient in gradients.items():
+            stepped[name].grad = gradient if reads else gradient.clone()
         with optimizers.Regrouped(optimizer, groups):
             optimizers.without_hooks(optimizer)(optimizer)
 

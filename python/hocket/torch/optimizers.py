@@ -26,6 +26,9 @@ PER_PARAMETER = frozenset(
     {"ASGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "Muon"}
     | {"NAdam", "RAdam", "RMSprop", "Rprop", "SGD"}
 )
+READERS = frozenset({"SGD", "Adam", "AdamW"})
+"""Optimizers whose steps do not write to gradients, but for what `only_reads_gradients` names."""
+
 NO_BUCKET = -1
 
 
@@ -185,6 +188,19 @@ def _of_torch(optimizer: torch.optim.Optimizer) -> bool:
     """Return whether it is PyTorch's own optimizer of a kind that updates each parameter by itself."""
     kind = type(optimizer)
     return kind.__name__ in PER_PARAMETER and getattr(torch.optim, kind.__name__, None) is kind
+
+
+def only_reads_gradients(optimizer: torch.optim.Optimizer, groups: Iterable[Mapping[str, Any]]) -> bool:
+    """Return whether a step with these groups is known to leave gradients as they are. Nesterov's momentum is added to them where
+    tensors are stepped in lists, and so is a weight decay that is a tensor; a fused step with a scale divides them by it."""
+    return (
+        _of_torch(optimizer)
+        and type(optimizer).__name__ in READERS
+        and getattr(optimizer, "grad_scale", None) is None
+        and not any(
+            group.get("nesterov") or isinstance(group.get("weight_decay"), torch.Tensor) for group in groups
+        )
+    )
 
 
 def _hook_reason(optimizer: torch.optim.Optimizer) -> str | None:
