@@ -1,7 +1,8 @@
 //! The invariants, checked after every event by what the world has seen, not by what the machines say.
 
+use crate::event::Epoch;
 use crate::memory::Sum;
-use crate::process::{Epoch, State};
+use crate::process::State;
 use crate::swarm::Swarm;
 use hocket_ids::Member;
 use hocket_protocol::membership::Decision;
@@ -114,6 +115,13 @@ impl Checker {
         let newest = self.generations.last_key_value().is_some_and(|(_, members)| members.contains(&member));
         ensure(!newest || self.shut_out.contains(&member), || {
             format!("I9: member {process} is refused, and the others have not gone on without it")
+        })
+    }
+
+    /// A neighbour ends a process that it could not wait for.
+    pub fn handle_killed(&self, process: usize) -> Check {
+        ensure(self.shut_out.contains(&Member(process as u64)), || {
+            format!("I9: member {process} is killed, and no decision shuts it out")
         })
     }
 

@@ -1,5 +1,6 @@
 //! The coordinator's host: the real machine, its connections, and a journal on a disk that a crash can tear.
 
+use crate::coordinator_host::SYNC_US;
 use crate::event::{Event, OfCoordinator, Packet};
 use crate::hearing::Hearing;
 use crate::net::{COORDINATOR, ConnectionId};
@@ -9,8 +10,6 @@ use hocket_protocol::membership::coordinator::{Action, Coordinator, Event as Tol
 use hocket_protocol::membership::{Ending, journal};
 use std::time::Duration;
 
-/// Of one record, at most.
-pub const SYNC_US: u64 = 20_000;
 /// Entries of the coordinator's tables for each process that ever was.
 const ENTRIES_MAX: usize = 7;
 

@@ -1,7 +1,7 @@
 //! The state of the coordinator's host: its machine and connections, and what its disk has.
 
 use crate::event::OfCoordinator;
-use crate::gathering::{Gathering, Waiting};
+use crate::gathering::{Gathering, Head, Waiting};
 use crate::hearing::Hearing;
 use crate::net::ConnectionId;
 use hocket_ids::Member;
@@ -11,14 +11,8 @@ use hocket_protocol::membership::{Decision, Ending, Limits};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-/// Of the journal: who meets, or has met. It is replaced as a whole, with the records.
-#[derive(Clone, Debug)]
-pub struct Head {
-    pub generation: u64,
-    pub members: Vec<Member>,
-    /// Who had the job's state before.
-    pub holders: Vec<Member>,
-}
+/// How long the disk takes to synchronise a record, at most.
+pub const SYNC_US: u64 = 20_000;
 
 pub struct Host {
     pub machine: Option<Coordinator>,

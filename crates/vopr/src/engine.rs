@@ -5,10 +5,9 @@
 //! others send theirs once it has announced that it is ready, and get the result. The votes and the barrier are collectives
 //! of one block that always travel as messages.
 
-use crate::event::{Local, Packet};
+use crate::event::{Epoch, Local, Packet};
 use crate::memory::{Region, Sum};
 use crate::net::LANES;
-use crate::process::Epoch;
 use crate::world::World;
 use hocket_protocol::epoch::Votes;
 use hocket_protocol::membership::member::Event;

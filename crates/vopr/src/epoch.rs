@@ -1,12 +1,10 @@
 //! What a step's end and an epoch's beginning do to a process: its model, its samples, its memory and its peers.
 
 use crate::check::Seen;
-use crate::event::{Local, Packet};
+use crate::event::{Epoch, Local, Packet};
 use crate::memory::Sum;
 use crate::net::LANES;
-use crate::process::Epoch;
 use crate::world::{World, member};
-use hocket_ids::Member;
 use hocket_protocol::drain::Verdict;
 use hocket_protocol::membership::{Decision, Kind};
 use hocket_protocol::planted::Bug;
@@ -57,17 +55,14 @@ impl World {
             // It has taken a lost member's place, but has met nobody yet.
             return;
         }
-        let ours = |member: &Member| this.ranks.contains(&(member.0 as usize));
-        this.newcomers = decision.members.iter().filter(|each| !ours(each)).copied().collect();
-        let goes = |member: &Member| !decision.has(*member) && !decision.evicted.contains(member);
-        if decision.kind == Kind::Planned {
-            this.left.extend(this.ranks.iter().map(|&each| member(each)).filter(goes));
-        }
-        let lost: Vec<_> = decision.members.iter().filter(|each| ours(each)).copied().collect();
-        let lost = lost
-            .into_iter()
-            .filter(|peer| *peer != member(process) && !this.peers.contains_key(&(peer.0 as usize)));
-        let (lost, joins) = (lost.collect::<Vec<_>>(), !this.newcomers.is_empty());
+        let before = std::mem::replace(&mut this.current, decision.members.clone());
+        // Some may be in the second epoch without a leaver: it was not evicted in that.
+        this.left
+            .extend(before.iter().filter(|each| !decision.has(**each) && !decision.evicted.contains(each)));
+        let (ranks, peers) = (this.ranks.iter().copied(), &this.peers);
+        let lost = ranks.filter(|&each| each != process && !peers.contains_key(&each)).map(member);
+        let lost: Vec<_> = lost.filter(|&each| decision.has(each)).collect();
+        let joins = this.has_newcomers();
         let known = self.checker.handle_entered(process, at, decision);
         self.check(known);
         self.log(|_| format!("  {process} is in epoch {at:?}"));
@@ -128,6 +123,8 @@ impl World {
         if (this.generation, pending.epoch) == at {
             for other in self.late(process, &pending) {
                 self.log(|_| format!("  {process} kills {other}"));
+                let known = self.checker.handle_killed(other);
+                self.check(known);
                 self.kill(other, true);
             }
             self.follow(process);
@@ -193,7 +190,7 @@ impl World {
         let Some(epoch) = this.participant.in_force().filter(|_| stands && this.pending.is_none()) else {
             return;
         };
-        if this.newcomers.is_empty() {
+        if !this.has_newcomers() {
             if this.epoch == epoch {
                 self.begin_step(process);
             }

@@ -2,10 +2,12 @@
 
 use crate::memory::{Region, Sum};
 use crate::net::ConnectionId;
-use crate::process::Epoch;
 use hocket_ids::Member;
 use hocket_protocol::membership::member::Event as Told;
 use hocket_protocol::membership::{Note, Order};
+
+/// A generation, and the number of an epoch in it.
+pub type Epoch = (u64, u64);
 
 /// One thing that travels on a lane.
 #[derive(Clone, Debug)]

@@ -52,7 +52,7 @@ impl World {
             generation: 0,
             ranks: Vec::new(),
             steps_before: 0,
-            newcomers: Vec::new(),
+            current: Vec::new(),
             left: BTreeSet::new(),
             pending: None,
             fencing: None,

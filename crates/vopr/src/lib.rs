@@ -3,9 +3,9 @@
 //! The coordinator, the members, the journal's records, votes, drains, liveness, the wait for more members and the sampler are the
 //! machines that jobs run; all of them, and no others. Processes, clocks, connections, the journal's disk and the data plane, in which
 //! a block's sum is the set of its contributions, are simulated: gradients lie apart from sums, and an engine begins an epoch where its
-//! script can follow, once the neighbours that it shuts out have ended. So are the coordinator's host (`gathering`: who waits to join,
-//! who is at the edge of a step, which generation meets, the journal's head), after the launcher's code in Python, and a meeting, which
-//! is one act of the world (`meeting`); `tests/meetings` runs that code itself.
+//! script can follow, once the neighbours that it shuts out have ended. So are the coordinator's host (`gathering`, `convening`: who
+//! waits to join, who is at the edge of a step, which generation meets, the journal's head), after the launcher's code in Python, and
+//! a meeting, which is one act of the world (`meeting`); `tests/meetings` runs that code itself.
 //!
 //! Faults fall anywhere between two events. After every event `check` compares what the world has seen with the promises; when the
 //! faults end, the job must go on. `hocket_protocol::planted` breaks one rule at a time to prove that this would be noticed.
@@ -13,6 +13,7 @@
 
 mod act;
 mod check;
+mod convening;
 mod coordinator;
 mod coordinator_host;
 mod engine;

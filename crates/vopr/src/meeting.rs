@@ -106,7 +106,8 @@ impl World {
         this.participant = Participant::new(member(process), this.host as u32, Some(0), limits, now);
         (this.generation, this.steps_before) = (generation, state.steps);
         this.ranks = ranks.to_vec();
-        (this.newcomers, this.pending, this.fencing, this.said_edge) = (Vec::new(), None, None, None);
+        (this.pending, this.fencing, this.said_edge) = (None, None, None);
+        this.current = ranks.iter().map(|&each| member(each)).collect();
         this.left.clear();
         (this.at_edge, this.quiescing, this.waits_since_us) = (true, false, None);
         (this.epoch, this.members) = (0, Vec::new());
@@ -115,7 +116,7 @@ impl World {
         this.begin_collectives();
         if let Some(own) = &mut this.state {
             // Who was lost on the way draws nothing.
-            own.drawers = ranks.iter().map(|&each| member(each)).collect();
+            own.drawers.clone_from(&this.current);
         }
         if busy {
             self.fail(format!("member {process} meets others while its engine still writes"));

@@ -1,6 +1,6 @@
 //! One simulated process: the real machines of a member, its replica of the model, and its engine's bookkeeping.
 
-use crate::event::{Local, Packet};
+use crate::event::{Epoch, Local, Packet};
 use crate::hearing::Hearing;
 use crate::memory::{Region, Sum};
 use crate::net::ConnectionId;
@@ -12,9 +12,6 @@ use hocket_protocol::sampler::mixed;
 use hocket_protocol::sampler::{Draw, Sampler};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
-
-/// A generation, and the number of an epoch in it.
-pub type Epoch = (u64, u64);
 
 /// Blocks of the model's state.
 pub const STATE_BLOCKS: usize = 3;
@@ -109,8 +106,8 @@ pub struct Process {
     pub ranks: Vec<usize>,
     /// Steps of the job before its generation: its machine counts those since.
     pub steps_before: u64,
-    /// Members of the epoch in which its machine is that it is not connected to.
-    pub newcomers: Vec<Member>,
+    /// Members of the epoch in which its machine is: some of these, and newcomers.
+    pub current: Vec<Member>,
     /// Members that have left its generation in order.
     pub left: BTreeSet<Member>,
     /// An epoch that its machine is in, and its engine has yet to begin.
@@ -141,6 +138,11 @@ impl Process {
     pub fn script_waits(&self) -> bool {
         let done = self.at_edge || self.buckets.iter().all(|bucket| bucket.gradients.is_some());
         !self.hangs && (self.state.is_none() || done)
+    }
+
+    /// Whether it is to meet newcomers before it makes another step.
+    pub fn has_newcomers(&self) -> bool {
+        self.current.iter().any(|each| !self.ranks.contains(&(each.0 as usize)))
     }
 
     /// The epoch that its engine is in.
