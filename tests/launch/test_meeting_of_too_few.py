@@ -52,7 +52,7 @@ def test_of_two_that_fill_up_a_job_the_one_that_is_left_counts_once() -> None:
     """Broken: it would take both places, and the meeting would wait for a rank that nobody is."""
     job = _filled_by_two_of_which_one_is_gone()
     assert job.meetings(0) == []
-    assert job.join(NEWCOMERS[0]) == 5
+    assert job.join(12) == 5
     job.goes_by(0.1)
     assert [each.members for each in job.meetings(0)] == [(0, 4, 5)]
     job.stores.close()
