@@ -63,5 +63,7 @@ def test_a_newcomer_that_was_left_out_of_a_meeting_hears_it_when_it_comes_back()
     job = _filled_by_two_of_which_one_is_gone()
     job.say(NEWCOMERS[0], Back(member=3, who="rank 3", host="c", generation=None))
     job.deliver()
-    assert [each.text for each in job.told[NEWCOMERS[0]] if isinstance(each, Answer)] == ["the others went on without it"]
+    assert [each.text for each in job.told[NEWCOMERS[0]] if isinstance(each, Answer)] == [
+        "the others went on without it"
+    ]
     job.stores.close()

@@ -41,7 +41,7 @@ def test_each_machine_that_is_simulated_is_shipped():
 
 
 def test_a_module_is_used_by_those_that_are_used():
-    """Broken: a helper of a machine that ships would count as simulated only, or one that only a simulator's machine uses as shipped."""
+    """Broken: a helper of a machine that ships would count as simulated only, or a simulator's own machine as shipped."""
     modules = {
         "one": "use crate::{two, three::Three};",
         "two": "",
