@@ -1,12 +1,10 @@
-"""Machines that are simulated and shipped nowhere: a million simulated schedules are no evidence for jobs there."""
+"""Machines that are simulated and shipped nowhere: a million simulated schedules would be no evidence for jobs there."""
 
 import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 SIMULATORS = {"vopr", "hostile"}
-SIMULATED_ONLY = {"fence", "transfer"}
-"""The page on members says what jobs do instead."""
 
 
 def used(text, crate):
@@ -25,8 +23,8 @@ def shipped(modules, others):
     return found
 
 
-def test_each_machine_that_is_simulated_is_shipped_or_listed():
-    """fence.rs and transfer.rs were simulated a million times, called real, and used by no job."""
+def test_each_machine_that_is_simulated_is_shipped():
+    """Broken: a machine could be simulated a million times, called real, and used by no job."""
     folder = ROOT / "crates/protocol/src"
     names = re.findall(r"pub mod (\w+);", (folder / "lib.rs").read_text())
     modules = {}
@@ -39,11 +37,11 @@ def test_each_machine_that_is_simulated_is_shipped_or_listed():
         if crate.name not in SIMULATORS | {"protocol"}
         for file in crate.glob("src/**/*.rs")
     ]
-    assert set(names) - shipped(modules, others) == SIMULATED_ONLY
+    assert set(names) - shipped(modules, others) == set()
 
 
 def test_a_module_is_used_by_those_that_are_used():
-    """A helper of a machine that ships would be listed, and one that only a simulator's machine uses would not."""
+    """Broken: a helper of a machine that ships would count as simulated only, or a simulator's own machine as shipped."""
     modules = {
         "one": "use crate::{two, three::Three};",
         "two": "",

@@ -3,8 +3,8 @@
 //! 1. A peer is lost, or [`Engine::interrupt`] is called: waits end with [`Error::Interrupted`], nothing more starts, and
 //!    what comes of the epoch is thrown away.
 //! 2. [`Engine::quiesce`] waits until what runs here has ended. From then on this rank writes into nobody's memory.
-//! 3. When all survivors have come so far, and only then, memory may be restored, and [`Engine::resume`] begins the next
-//!    epoch. It has no programs yet.
+//! 3. When all survivors have come so far, and only then, [`Engine::resume`] begins the next epoch. It has no programs
+//!    yet.
 
 use crate::completions::in_callback;
 use crate::core::Core;

@@ -52,11 +52,6 @@ pub struct Drain {
 }
 
 impl Drain {
-    /// `lanes` new connections to a peer; epoch `current` is in force here.
-    pub fn new(lanes: usize, current: u64, rules: Rules) -> Self {
-        Self { current, stopped: false, lanes: vec![0; lanes], rules }
-    }
-
     /// `lanes` connections that both ends open for epoch `current`: they begin in it, without markers.
     pub fn opened(lanes: usize, current: u64, rules: Rules) -> Self {
         Self { current, stopped: false, lanes: vec![current; lanes], rules }
@@ -104,7 +99,8 @@ mod tests {
     /// A sum of an aborted step would land in the step that is done again.
     #[test]
     fn each_lane_is_drained_until_its_own_marker() {
-        let mut drain = Drain::new(2, 4, Rules::default());
+        let mut drain = Drain::opened(2, 3, Rules::default());
+        drain.enter(4);
         assert_eq!(drain.verdict(0), Verdict::Discard);
         for lane in 0..2 {
             drain.handle_marker(lane, 4).unwrap();
@@ -117,7 +113,7 @@ mod tests {
         assert_eq!(drain.verdict(1), Verdict::Take);
     }
 
-    /// A member that has reported would let a slower one's sums in, over what it restores.
+    /// A member that has reported would let a slower one's sums in, over those that it is to make anew.
     #[test]
     fn an_epoch_that_has_stopped_takes_nothing() {
         let mut drain = Drain::opened(2, 4, Rules::default());
@@ -132,7 +128,7 @@ mod tests {
     /// A peer could replay an epoch, or name a lane beyond the table.
     #[test]
     fn markers_that_make_no_sense_are_refused() {
-        let mut drain = Drain::new(1, 1, Rules::default());
+        let mut drain = Drain::opened(1, 1, Rules::default());
         drain.handle_marker(0, 2).unwrap();
         assert_eq!(drain.handle_marker(0, 2), Err(MarkerError::Backwards { epoch: 2, before: 2, lane: 0 }));
         assert_eq!(drain.handle_marker(1, 3), Err(MarkerError::NoLane { lane: 1, lanes: 1 }));

@@ -1,7 +1,8 @@
 //! Rules of the machines that the simulation may break, one at a time, to prove that it would notice.
 //!
 //! Only the feature `planted` can break any; without it every question is a constant `false`, and the shipped machines have no trace
-//! of this. Each bug is one that other systems have had, or that a change of ours could bring.
+//! of this. Each bug is one that other systems have had, or that a change of ours could bring. The last ones break rules that no
+//! machine keeps, but those around them: of the data plane, of meetings and of the journal's head.
 
 /// One broken rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,10 +21,6 @@ pub enum Bug {
     CommitAfterReport,
     /// A member reports before its running ops have ended.
     ReportBeforeQuiesced,
-    /// Contributions are restored when a member quiesces, before the decision.
-    RestoreBeforeDecision,
-    /// A step is reduced again from what the aborted reduction left.
-    RedoWithoutRestore,
     /// A member commits when its own buckets are reduced, without the barrier.
     CommitWithoutBarrier,
     /// A step that stands by decision is done again by members that only prepared it.
@@ -32,12 +29,6 @@ pub enum Bug {
     ObeyTwice,
     /// A marker on one lane counts for all lanes.
     MarkerOnOneLane,
-    /// Memory that an evicted neighbour may still write to is used again.
-    ReuseBeforeGone,
-    /// A joiner keeps a block that differs from the manifest.
-    KeepUncheckedBlock,
-    /// A joiner keeps blocks of a manifest that another has replaced.
-    KeepStaleBlocks,
     /// The lost member's samples are not returned to the pool.
     LoseSamples,
     /// A planned epoch begins by the newest vote, not by the oldest.
@@ -48,11 +39,25 @@ pub enum Bug {
     HeedLeavers,
     /// A time-out counts against all who have not waited as long themselves, wherever their scripts are.
     BlameWhoWaits,
+    /// A step is reduced again into sums that hold contributions of the aborted reduction.
+    RedoIntoUsedSums,
+    /// An epoch begins before a neighbour that it shuts out has ended.
+    BeginBeforeGone,
+    /// Members are called to a meeting when the first of them is at the edge of its step.
+    MeetBeforeEdge,
+    /// Who is lost while members meet is waited for.
+    MeetTheLost,
+    /// A newcomer begins with the state that it took beside training, not with that of the step at whose edge all meet.
+    KeepStateTaken,
+    /// Members are called to a meeting before the head of the journal names it.
+    AnnounceBeforeHead,
+    /// The journal keeps the records of the generation before.
+    KeepOldRecords,
 }
 
 impl Bug {
     /// All.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 23] = [
         Self::DecideWithoutJournal,
         Self::DecideWithoutReport,
         Self::DecideLeastStep,
@@ -60,20 +65,22 @@ impl Bug {
         Self::ReadTornTail,
         Self::CommitAfterReport,
         Self::ReportBeforeQuiesced,
-        Self::RestoreBeforeDecision,
-        Self::RedoWithoutRestore,
         Self::CommitWithoutBarrier,
         Self::RedoWhatStands,
         Self::ObeyTwice,
         Self::MarkerOnOneLane,
-        Self::ReuseBeforeGone,
-        Self::KeepUncheckedBlock,
-        Self::KeepStaleBlocks,
         Self::LoseSamples,
         Self::NewestVote,
         Self::LeaveUnreleased,
         Self::HeedLeavers,
         Self::BlameWhoWaits,
+        Self::RedoIntoUsedSums,
+        Self::BeginBeforeGone,
+        Self::MeetBeforeEdge,
+        Self::MeetTheLost,
+        Self::KeepStateTaken,
+        Self::AnnounceBeforeHead,
+        Self::KeepOldRecords,
     ];
 }
 

@@ -22,16 +22,11 @@ pub struct Sampler {
     returned: VecDeque<u64>,
 }
 
-/// Who draws in a step: first those who were there when it was drawn, then those who came while it was redone, each time.
-pub type Layout = Vec<Vec<Member>>;
-
 /// Positions of one step.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Draw {
     /// By rank; empty for some where fewer positions are left than there are members.
     pub slices: Vec<(Member, Vec<u64>)>,
-    /// The same members, grouped by when they drew: a draw by the same groups is the same.
-    pub layout: Layout,
     /// How many came from positions never drawn.
     fresh: u64,
     /// How many came from those returned.
@@ -84,17 +79,8 @@ impl Sampler {
     }
 
     /// The next step's: up to `batch` positions for each member, by rank.
-    pub fn draw(&self, layout: &[Vec<Member>], batch: u64) -> Draw {
-        self.draw_by(layout, &|_| batch)
-    }
-
-    /// The next step's, with a batch of its own for each member.
-    pub fn draw_by(&self, layout: &[Vec<Member>], batch: &dyn Fn(Member) -> u64) -> Draw {
-        let mut draw = Draw::default();
-        for members in layout {
-            self.extend_by(&mut draw, members, batch);
-        }
-        draw
+    pub fn draw(&self, members: &[Member], batch: u64) -> Draw {
+        self.draw_by(members, &|_| batch)
     }
 
     /// The next step's, with as many positions for each member as `batch` says; without any where fewer are left than that.
@@ -105,40 +91,32 @@ impl Sampler {
                 let slice = (0..batch(member)).map(|_| self.take(&mut draw)).collect();
                 draw.slices.push((member, slice));
             }
-            draw.layout.push(members.to_vec());
         }
         draw
     }
 
-    /// Members that were not there when the step was drawn get positions after all others; those that were keep theirs.
-    pub fn extend(&self, draw: &mut Draw, members: &[Member], batch: u64) {
-        self.extend_by(draw, members, &|_| batch);
-    }
-
+    /// The next step's, with a batch of its own for each member.
+    ///
     /// Where fewer are left than all could take, they are shared in proportion to the members' batches, at least one for each while
     /// there are as many. So that nobody is without any in the last step, the last two share what is left where the last one had less
     /// than one for each.
-    fn extend_by(&self, draw: &mut Draw, members: &[Member], batch: &dyn Fn(Member) -> u64) {
-        let known: Vec<_> = draw.slices.iter().map(|(member, _)| *member).collect();
-        let newcomers: Vec<_> = members.iter().copied().filter(|each| !known.contains(each)).collect();
-        if newcomers.is_empty() {
-            return;
-        }
-        let mut others = newcomers.len() as u64;
-        let left = self.left() - draw.fresh - draw.returned as u64;
-        let mut full: u64 = newcomers.iter().map(|&member| batch(member)).sum();
+    pub fn draw_by(&self, members: &[Member], batch: &dyn Fn(Member) -> u64) -> Draw {
+        let mut draw = Draw::default();
+        let mut others = members.len() as u64;
+        let left = self.left();
+        let mut full: u64 = members.iter().map(|&member| batch(member)).sum();
         let halves = full >= 2 * others && left > full && left - full < others;
         let mut taken = if halves { left.div_ceil(2) } else { left.min(full) };
-        for &member in &newcomers {
+        for &member in members {
             let own = batch(member);
             others -= 1;
             let share = (u128::from(taken) * u128::from(own)).div_ceil(u128::from(full.max(1))) as u64;
             let share = share.min(taken.saturating_sub(others)).max(taken.min(1));
             (taken, full) = (taken - share, full - own);
-            let slice = (0..share).map(|_| self.take(draw)).collect();
+            let slice = (0..share).map(|_| self.take(&mut draw)).collect();
             draw.slices.push((member, slice));
         }
-        draw.layout.push(newcomers);
+        draw
     }
 
     /// Positions of this pass that are not committed.
@@ -226,12 +204,8 @@ mod tests {
             let mut counted = Vec::new();
             for (world, lost) in losses {
                 let members: Vec<_> = (0..world).map(Member).collect();
-                let mut draw = sampler.draw(std::slice::from_ref(&members), batch);
-                let joined = [Member(9)];
-                sampler.extend(&mut draw, &joined, batch);
-                prop_assert_eq!(&sampler.draw(&draw.layout, batch), &draw);
-                let mut left: Vec<_> = members.into_iter().filter(|member| member.0 != lost || world == 1).collect();
-                left.extend(joined);
+                let draw = sampler.draw(&members, batch);
+                let left: Vec<_> = members.into_iter().filter(|member| member.0 != lost || world == 1).collect();
                 let before = sampler.data_epoch();
                 counted.extend(sampler.commit(&draw, &left, Rules::default()));
                 if sampler.data_epoch() != before {
@@ -249,7 +223,7 @@ mod tests {
             let members: Vec<_> = (0..world).map(Member).collect();
             let mut sampler = Sampler::new(1, world + more);
             while sampler.data_epoch() == 0 {
-                let draw = sampler.draw(std::slice::from_ref(&members), batch);
+                let draw = sampler.draw(&members, batch);
                 let shares: Vec<_> = draw.slices.iter().map(|(_, slice)| slice.len() as u64).collect();
                 let (least, most) = (shares.iter().min().unwrap(), shares.iter().max().unwrap());
                 prop_assert!(1 <= *least && *most <= (*least + 1).min(batch), "{shares:?}");
@@ -269,7 +243,7 @@ mod tests {
             let mut sampler = Sampler::new(1, world + more);
             while sampler.data_epoch() == 0 {
                 let left = sampler.left();
-                let draw = sampler.draw_by(std::slice::from_ref(&members), &batch);
+                let draw = sampler.draw_by(&members, &batch);
                 let shares: Vec<_> = draw.slices.iter().map(|(_, slice)| slice.len() as u64).collect();
                 prop_assert!(shares.iter().zip(&batches).all(|(share, most)| share <= most), "{shares:?}");
                 prop_assert!(left < full + world || shares == batches, "{shares:?}");
@@ -285,7 +259,7 @@ mod tests {
         let mut sampler = Sampler::new(3, 100);
         let order = |sampler: &Sampler| (0..100).map(|position| sampler.sample(position)).collect::<Vec<_>>();
         let first = order(&sampler);
-        let draw = sampler.draw(&[vec![Member(0)]], 100);
+        let draw = sampler.draw(&[Member(0)], 100);
         sampler.commit(&draw, &[Member(0)], Rules::default());
         assert_eq!(sampler.data_epoch(), 1);
         assert_ne!(order(&sampler), first);

@@ -18,12 +18,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// What a machine of elastic jobs wants done.
 ///
 /// A participant's kinds: `send` (`bytes`: a note), `quiesce` (start nothing, let what runs end, then say `quiesced`), `barrier`
-/// (enter that of `step`), `commit` (`step` stands), `restore` and `redo` (reduce `step` again from what was given), `enter` (begin
-/// `epoch` with `members`), `exit` (take no further part: `why`); `prepare` and `fetch` are of members that join. A coordinator's:
-/// `send` (`bytes`: an order for `member`), `write` (`epoch` of `members` without those `evicted`, from `step` on: append `bytes`
-/// to the journal, then say `written`), `kill` (the process of `member`, and `why`), `let_go` (the script of `member` has ended
-/// before others'), `wait` (for others to join: `step` members are left, and `members` are lost), `end` (the job: `why`; `members`
-/// are lost).
+/// (enter that of `step`), `commit` (`step` stands), `prepare` (`epoch`, then say `loaded`), `enter` (begin `epoch` with `members`,
+/// and reduce a step that was aborted again), `left` and `exit` (take no further part: `why`). A coordinator's: `send` (`bytes`: an
+/// order for `member`), `write` (`epoch` of `members` without those `evicted`, from `step` on: append `bytes` to the journal, then
+/// say `written`), `kill` (the process of `member`, and `why`), `let_go` (the script of `member` has ended before others'), `wait`
+/// (for others to join: `step` members are left, and `members` are lost), `end` (the job: `why`; `members` are lost).
 #[pyclass(module = "hocket._native", frozen, get_all)]
 #[derive(Default)]
 pub struct MemberAction {
@@ -73,10 +72,7 @@ fn of_member(py: Python<'_>, action: &member::Action) -> MemberAction {
             MemberAction { step: Some(*step), epoch: Some(*epoch), ..plain("commit") }
         }
         Action::Quiesce => plain("quiesce"),
-        Action::Restore => plain("restore"),
         Action::Enter(decision) => decided("enter", decision),
-        Action::Fetch => plain("fetch"),
-        Action::Redo { step } => MemberAction { step: Some(*step), ..plain("redo") },
         Action::Exit(member::Exit::Left) => {
             MemberAction { why: Some(member::Exit::Left.to_string()), ..plain("left") }
         }

@@ -95,7 +95,7 @@ impl Sampler {
             members.iter().zip(&batches).find(|(each, _)| **each == member.0).map_or(0, |(_, &batch)| batch)
         };
         let members = self::members(members.clone());
-        Ok(Draw(if whole { self.0.draw_whole(&members, &batch) } else { self.0.draw_by(&[members], &batch) }))
+        Ok(Draw(if whole { self.0.draw_whole(&members, &batch) } else { self.0.draw_by(&members, &batch) }))
     }
 
     /// The step counts, as the mean of these members: what others have drawn is drawn again at the end of the pass.

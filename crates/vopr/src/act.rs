@@ -2,18 +2,14 @@
 
 use crate::event::{Local, Packet};
 use crate::hearing::Hearing;
-use crate::net::{COORDINATOR, ConnectionId, LANES};
-use crate::process::{Peer, State};
+use crate::net::{COORDINATOR, ConnectionId};
 use crate::world::{TICK_US, World, member};
-use hocket_protocol::drain::{Drain, Verdict};
+use hocket_protocol::drain::Verdict;
 use hocket_protocol::liveness;
 use hocket_protocol::membership::member::{Action, Event, Exit};
 use hocket_protocol::membership::{Note, Order};
-use hocket_protocol::transfer::{Ask, Manifest, TransferError};
 use std::time::Duration;
 
-/// How long a member of an epoch may take to be connected.
-const CONNECT_US: u64 = 2_500_000;
 /// How long a script waits for others in a step.
 const PATIENCE_US: u64 = 3_000_000;
 /// Announcements of one peer that are kept for an epoch that has not begun here.
@@ -40,10 +36,10 @@ impl World {
             Local::Arrives { connection, lane, packet } => self.arrives(process, connection, lane, packet),
             Local::Closed { connection } => self.closed(process, connection),
             Local::Gone(other) => {
-                self.processes[process].gone.insert(member(other));
-                let free = self.processes[process].fence.handle_gone(member(other));
-                self.processes[process].free.extend(free);
-                self.tell_member(process, Event::Gone(member(other)));
+                if self.processes[process].ranks.contains(&other) {
+                    self.tell_member(process, Event::Gone(member(other)));
+                    self.follow(process);
+                }
             }
             Local::Backward { bucket, step } => self.backward(process, bucket, step),
             Local::Reduce { epoch, step, collective, block } => {
@@ -52,11 +48,20 @@ impl World {
             Local::Write { epoch, step, collective, block, sum, targets } => {
                 self.write(process, (epoch, step, collective, block), sum, targets);
             }
-            Local::Serve { to, epoch, block } => self.serve(process, to, epoch, block),
-            Local::Load(epoch) => self.load(process, epoch),
-            Local::LeaveAsked => self.tell_member(process, Event::LeaveAsked),
+            Local::Taken => self.taken(process),
+            Local::Fenced(epoch) => self.fenced(process, epoch),
+            Local::Unreachable { epoch, peer } => {
+                let this = &self.processes[process];
+                if this.participant.in_force().is_some_and(|number| (this.generation, number) == epoch) {
+                    self.tell_member(process, Event::Lost(peer));
+                }
+            }
+            Local::LeaveAsked => {
+                self.processes[process].leaves = true;
+                self.tell_member(process, Event::LeaveAsked);
+            }
             Local::Script { epoch, event } => {
-                if self.processes[process].epoch == epoch {
+                if self.processes[process].at() == epoch {
                     self.script_comes_to(process, event);
                 }
             }
@@ -76,7 +81,8 @@ impl World {
         let unlinked = self.is_cut(process, COORDINATOR);
         let this = &mut self.processes[process];
         let (mut asked, mut silent, mut unheard) = (Vec::new(), Vec::new(), false);
-        for (&other, peer) in &mut this.peers {
+        // Between two steps, it needs nothing of the others.
+        for (&other, peer) in this.peers.iter_mut().filter(|_| !this.at_edge) {
             match peer.hearing.poll(now, cut_from.contains(&other)) {
                 liveness::Action::Wait => {}
                 liveness::Action::Ask => asked.push(other),
@@ -112,8 +118,9 @@ impl World {
             let hearing = Hearing::new(self.swarm.patience(), now);
             self.processes[process].link = Some((connection, hearing));
             self.tell_member(process, Event::Linked);
+            self.say_edge(process);
+            self.say_ready(process);
         }
-        self.mesh(process);
         self.tell_member(process, Event::Tick);
         self.look_at_the_script(process);
     }
@@ -121,8 +128,8 @@ impl World {
     /// Its script has waited too long.
     fn look_at_the_script(&mut self, process: usize) {
         let this = &mut self.processes[process];
-        let in_step = this.meshed && this.state.is_some() && this.participant.in_force().is_some();
-        if !(this.alive && in_step && this.script_waits()) {
+        let in_step = this.epoch > 0 && !this.at_edge && this.state.is_some();
+        if !(this.alive && in_step && this.participant.in_force().is_some() && this.script_waits()) {
             this.waits_since_us = None;
         } else if self.now_us > *this.waits_since_us.get_or_insert(self.now_us) + PATIENCE_US {
             this.waits_since_us = None;
@@ -134,7 +141,7 @@ impl World {
     pub(crate) fn script_comes_to(&mut self, process: usize, event: Event) {
         let this = &mut self.processes[process];
         if this.hangs {
-            let epoch = this.epoch;
+            let epoch = this.at();
             this.script_backlog.push_back(Local::Script { epoch, event });
         } else {
             self.tell_member(process, event);
@@ -146,84 +153,6 @@ impl World {
         let this = &self.processes[process];
         if this.quiescing && this.script_waits() {
             self.tell_member(process, Event::Waits);
-        }
-    }
-
-    /// Connects to members of the epoch that are not yet, and begins to work when all are.
-    pub(crate) fn mesh(&mut self, process: usize) {
-        let this = &self.processes[process];
-        if !this.alive || this.meshed || this.members.is_empty() {
-            return;
-        }
-        let late = self.now_us > this.entered_us + CONNECT_US;
-        for other in this.members.clone() {
-            if other != process
-                && !self.processes[process].peers.contains_key(&other)
-                && !self.connect(process, other)
-                && late
-            {
-                self.tell_member(process, Event::Lost(member(other)));
-            }
-        }
-        let this = &mut self.processes[process];
-        let has = |other: &usize| *other == process || this.peers.contains_key(other);
-        if this.alive && !this.meshed && this.members.iter().all(has) {
-            this.meshed = true;
-            self.launch_all(process);
-        }
-    }
-
-    /// One more connection between two processes, if they can reach each other.
-    fn connect(&mut self, process: usize, other: usize) -> bool {
-        if !self.processes[other].alive || self.is_cut(process, other) {
-            return false;
-        }
-        let connection = self.network.connect([process, other]);
-        let (patience, rules) = (self.swarm.patience(), self.swarm.limits.rules);
-        for (end, peer) in [(process, other), (other, process)] {
-            let now = self.now(end);
-            let epoch = self.processes[end].epoch;
-            let new = Peer {
-                connection,
-                drain: Drain::new(LANES, epoch, rules),
-                hearing: Hearing::new(patience, now),
-                held: Vec::new(),
-            };
-            let before = self.processes[end].peers.insert(peer, new);
-            // Whoever had worked over the connection before does not know what was lost with it.
-            if let Some(before) = before {
-                self.close(before.connection, end, true);
-                if self.processes[end].meshed {
-                    self.schedule_in(end, 0, Local::Closed { connection: before.connection });
-                }
-            }
-        }
-        // Who had all connections of its epoch will get another epoch before it uses this one.
-        for (end, peer) in [(process, other), (other, process)] {
-            if self.processes[end].members.contains(&peer) && !self.processes[end].meshed {
-                self.mark(end, peer);
-            }
-        }
-        true
-    }
-
-    /// The epoch begins on all lanes to a peer.
-    pub(crate) fn mark(&mut self, process: usize, peer: usize) {
-        let epoch = self.processes[process].epoch;
-        for lane in 0..LANES {
-            self.send_to(process, peer, lane, Packet::Marker(epoch));
-        }
-        let decision = self.checker.decision(epoch).cloned();
-        if decision.is_some_and(|decision| {
-            decision.fresh.contains(&member(peer)) && !decision.fresh.contains(&member(process))
-        }) && let Some(state) = &self.processes[process].state
-        {
-            let manifest = Manifest {
-                steps: state.steps,
-                digests: state.blocks.iter().map(|&block| block as u32).collect(),
-            };
-            let (sampler, layout) = (state.sampler.clone(), state.layout.clone());
-            self.send_to(process, peer, 0, Packet::Have { manifest, sampler, layout });
         }
     }
 
@@ -243,15 +172,8 @@ impl World {
         }
         let [one, other] = self.network.connections[connection].ends;
         let peer = if one == process { other } else { one };
-        let this = &mut self.processes[process];
         if this.peers.get(&peer).is_some_and(|each| each.connection == connection) {
             this.peers.remove(&peer);
-        } else if !this.meshed {
-            return;
-        }
-        let asks = self.processes[process].fetch.handle_lost(member(peer));
-        self.ask_blocks(process, asks);
-        if self.processes[process].meshed {
             self.tell_member(process, Event::Lost(member(peer)));
         }
     }
@@ -265,20 +187,9 @@ impl World {
         let from = known.ends[1 - side];
         let now = self.now(process);
         let this = &mut self.processes[process];
-        if let Packet::Order(order) = packet {
-            if let Some((_, hearing)) = this.link.as_mut().filter(|(each, _)| *each == connection) {
-                hearing.handle_arrival(now);
-                self.log(|_| format!("  {process} < {order:?}"));
-                self.tell_member(process, Event::Order(order));
-            }
-            return;
-        }
         if let Some((_, hearing)) = this.link.as_mut().filter(|(each, _)| *each == connection) {
             hearing.handle_arrival(now);
-            if matches!(packet, Packet::Ask) {
-                self.send(connection, process, 0, Packet::Alive);
-            }
-            return;
+            return self.of_link(process, connection, packet);
         }
         let Some(peer) = this.peers.get_mut(&from).filter(|peer| peer.connection == connection) else {
             return;
@@ -288,13 +199,14 @@ impl World {
             Packet::Ask => self.send(connection, process, 0, Packet::Alive),
             Packet::Alive => {}
             Packet::Marker(epoch) => {
+                // An epoch that never begins here was skipped.
+                peer.held.retain(|(of, _)| *of != lane);
                 if let Err(error) = peer.drain.handle_marker(lane, epoch) {
                     self.fail(format!("member {process} refuses {from}: {error}"));
                 }
-                self.tell_member(process, Event::Begun(epoch));
             }
             packet => match peer.drain.verdict(lane) {
-                Verdict::Take => self.take(process, from, packet),
+                Verdict::Take => self.take(process, from, &packet),
                 Verdict::Discard => {}
                 Verdict::Keep => {
                     peer.held.push((lane, packet));
@@ -308,81 +220,23 @@ impl World {
         }
     }
 
-    /// Something of the epoch in force.
-    pub(crate) fn take(&mut self, process: usize, from: usize, packet: Packet) {
+    /// The coordinator says something.
+    fn of_link(&mut self, process: usize, connection: ConnectionId, packet: Packet) {
+        let own = self.processes[process].generation;
         match packet {
-            Packet::Have { manifest, sampler, layout } => {
-                let this = &mut self.processes[process];
-                this.offer = Some((manifest.steps, sampler, layout));
-                let asks = this.fetch.handle_manifest(member(from), manifest);
-                self.fetching(process, asks);
+            Packet::Ask => self.send(connection, process, 0, Packet::Alive),
+            // A newcomer keeps its machine until it meets the others.
+            Packet::Order { generation, order } if own == 0 || generation == own => {
+                self.log(|_| format!("  {process} < {order:?}"));
+                self.tell_member(process, Event::Order(order));
             }
-            Packet::AskBlock(block) => {
-                let (after_us, epoch) = (self.up_to(self.swarm.block_us), self.processes[process].epoch);
-                self.schedule_in(process, after_us, Local::Serve { to: from, epoch, block });
+            Packet::Refused => {
+                self.log(|_| format!("  {process} is refused"));
+                let known = self.checker.handle_refused(process);
+                self.check(known);
+                self.kill(process, true);
             }
-            Packet::Block { block, value } => {
-                let this = &mut self.processes[process];
-                let asks = this.fetch.handle_block(member(from), block, value as u32);
-                if this.fetch.has(block, value as u32) {
-                    this.fetched[block] = value;
-                }
-                self.fetching(process, asks);
-            }
-            packet => self.take_part(process, from, &packet),
-        }
-    }
-
-    fn fetching(&mut self, process: usize, asks: Result<Vec<Ask>, TransferError>) {
-        match asks {
-            Ok(asks) => self.ask_blocks(process, asks),
-            Err(error) => self.fail(format!("joiner {process}: {error}")),
-        }
-        let this = &mut self.processes[process];
-        if this.state.is_none()
-            && let Some(steps) = this.fetch.complete()
-            && let Some((_, sampler, layout)) = this.offer.clone()
-        {
-            let state = State { steps, blocks: this.fetched, sampler, layout };
-            let known = self.checker.handle_fetched(process, &state);
-            self.check(known);
-            self.processes[process].state = Some(state);
-            self.log(|_| format!("  {process} has the state after {steps} steps"));
-            self.tell_member(process, Event::Fetched { steps });
-            self.begin_step(process);
-            self.extend_draw(process);
-        }
-    }
-
-    fn serve(&mut self, process: usize, to: usize, epoch: u64, block: usize) {
-        let this = &self.processes[process];
-        if let Some(state) = this.state.as_ref().filter(|_| this.epoch == epoch) {
-            let every = self.swarm.damaged_every;
-            let is_damaged = every > 0 && !self.frozen && self.rng.u32(..every) == 0;
-            let value = state.blocks[block] ^ u64::from(is_damaged);
-            self.send_to(process, to, 1, Packet::Block { block, value });
-        }
-    }
-
-    fn ask_blocks(&mut self, process: usize, asks: Vec<Ask>) {
-        for Ask { source, block } in asks {
-            self.send_to(process, source.0 as usize, 0, Packet::AskBlock(block));
-        }
-    }
-
-    fn load(&mut self, process: usize, epoch: u64) {
-        let Some(decision) = self.checker.decision(epoch).cloned() else { return };
-        if self.processes[process].epoch >= epoch {
-            return;
-        }
-        let mut all = true;
-        for other in decision.members.iter().map(|each| each.0 as usize).filter(|&each| each != process) {
-            all &= self.processes[process].peers.contains_key(&other) || self.connect(process, other);
-        }
-        if all {
-            self.tell_member(process, Event::Loaded(epoch));
-        } else if self.checker.last() == Some(&decision) {
-            self.schedule_in(process, TICK_US, Local::Load(epoch));
+            _ => {}
         }
     }
 
@@ -394,53 +248,47 @@ impl World {
         let now = self.now(process);
         let by_decision = matches!(event, Event::Order(Order::Decide(_) | Order::Released));
         for action in self.processes[process].participant.handle(event, now) {
+            let this = &self.processes[process];
+            let generation = this.generation;
             match action {
                 Action::Send(note) => {
                     self.log(|_| format!("  {process} > {note:?}"));
                     if let Note::Report(report) = &note {
-                        self.checker.handle_report(process, report.epoch);
+                        self.checker.handle_report(process, report.epoch.map(|epoch| (generation, epoch)));
                     }
                     if let Some((connection, _)) = self.processes[process].link {
-                        self.send(connection, process, 0, Packet::Note(note));
+                        self.send(connection, process, 0, Packet::Note { generation, note });
                     }
                 }
-                Action::Prepare(decision) => {
-                    let after_us = self.up_to(300_000);
-                    self.schedule_in(process, after_us, Local::Load(decision.epoch));
-                }
+                // The epoch's programs are made when it begins.
+                Action::Prepare(decision) => self.tell_member(process, Event::Loaded(decision.epoch)),
                 Action::Barrier { .. } => self.launch_barrier(process),
                 Action::Commit { step, epoch } => self.commit(process, step, epoch, by_decision),
                 Action::Quiesce => self.quiesce(process),
-                Action::Restore => self.restore(process),
                 Action::Enter(decision) => self.enter(process, &decision),
-                Action::Fetch => {
-                    self.processes[process].state = None;
-                    self.processes[process].fetch.restart();
-                }
-                Action::Redo { step } => self.log(|_| format!("  {process} reduces step {step} again")),
-                Action::Exit(exit) => self.exit(process, exit),
+                Action::Exit(exit) => self.exit(process, &exit),
             }
         }
+        self.go_on(process);
     }
 
-    fn exit(&mut self, process: usize, exit: Exit) {
+    fn exit(&mut self, process: usize, exit: &Exit) {
         self.log(|_| format!("  {process} exits: {exit}"));
-        match &exit {
+        match exit {
             Exit::Contradiction { .. } => self.fail(format!("member {process} exits: {exit}")),
             Exit::Left => {
                 let known = self.checker.handle_released(process);
                 self.check(known);
             }
             Exit::Evicted { epoch, .. } => {
-                let known =
-                    self.checker.decision(*epoch).is_some_and(|decision| !decision.has(member(process)));
+                let this = &self.processes[process];
+                let known = self.checker.shuts_out((this.generation, *epoch), member(process));
                 if !known {
                     self.fail(format!("I9: member {process} exits, {exit}, and the journal does not say so"));
                 }
             }
             Exit::CoordinatorLost { .. } | Exit::Ended(_) => {}
         }
-        self.processes[process].exit = Some(exit);
         self.kill(process, true);
     }
 }

@@ -1,11 +1,13 @@
 //! The invariants, checked after every event by what the world has seen, not by what the machines say.
 
+use crate::event::Epoch;
 use crate::memory::Sum;
 use crate::process::State;
 use crate::swarm::Swarm;
 use hocket_ids::Member;
 use hocket_protocol::membership::Decision;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound::{Excluded, Unbounded};
 
 /// What members committed as one step in one epoch.
 #[derive(Clone, Debug)]
@@ -27,12 +29,16 @@ pub struct Checker {
     /// Those whose scripts have, and how often any has.
     hung: BTreeSet<Member>,
     hangs: u32,
-    decisions: BTreeMap<u64, Decision>,
-    entered: BTreeSet<(usize, u64)>,
-    reported: BTreeMap<usize, u64>,
-    prepared: BTreeSet<(u64, u64, usize)>,
+    /// Members of each generation.
+    generations: BTreeMap<u64, Vec<Member>>,
+    /// Evicted by a decision, or left out of a meeting.
+    shut_out: BTreeSet<Member>,
+    decisions: BTreeMap<Epoch, Decision>,
+    entered: BTreeSet<(usize, Epoch)>,
+    reported: BTreeMap<usize, Epoch>,
+    prepared: BTreeSet<(Epoch, u64, usize)>,
     /// By step; in each, by epoch.
-    commits: BTreeMap<u64, BTreeMap<u64, Commit>>,
+    commits: BTreeMap<u64, BTreeMap<Epoch, Commit>>,
     steps: BTreeMap<usize, u64>,
     released: BTreeSet<usize>,
 }
@@ -40,7 +46,7 @@ pub struct Checker {
 /// One member's commit, as the world saw it.
 pub struct Seen<'a> {
     pub process: usize,
-    pub epoch: u64,
+    pub epoch: Epoch,
     pub step: u64,
     /// A decision made it commit, not the barrier.
     pub by_decision: bool,
@@ -72,15 +78,54 @@ impl Checker {
         self.only_hangs && self.hangs <= 1
     }
 
-    pub fn decision(&self, epoch: u64) -> Option<&Decision> {
-        self.decisions.get(&epoch)
+    /// Members of an epoch whose wire its steps go over: those of its generation.
+    pub fn trained(&self, epoch: Epoch) -> Vec<Member> {
+        let met = self.generations.get(&epoch.0).map_or(&[][..], |members| members);
+        let of = self.decisions.get(&epoch).map_or(&[][..], |decision| &decision.members);
+        of.iter().copied().filter(|each| met.contains(each)).collect()
     }
 
-    pub fn last(&self) -> Option<&Decision> {
-        self.decisions.last_key_value().map(|(_, decision)| decision)
+    pub fn last(&self) -> Option<(Epoch, &Decision)> {
+        self.decisions.last_key_value().map(|(&epoch, decision)| (epoch, decision))
     }
 
-    pub fn handle_durable(&mut self, decision: &Decision) -> Check {
+    /// Whether an epoch is without a member; a newcomer may have heard of that in any generation.
+    pub fn shuts_out(&self, epoch: Epoch, member: Member) -> bool {
+        let known = |&(&(generation, number), _): &(&Epoch, &Decision)| {
+            number == epoch.1 && (generation == epoch.0 || epoch.0 == 0)
+        };
+        self.decisions.iter().filter(known).any(|(_, decision)| !decision.has(member))
+    }
+
+    pub fn handle_convened(&mut self, generation: u64, members: &[Member]) {
+        self.generations.insert(generation, members.to_vec());
+    }
+
+    /// Members that could not be heard when the others met.
+    pub fn handle_left_out(&mut self, lost: &[Member]) -> Check {
+        self.shut_out.extend(lost);
+        ensure(!self.peaceful || lost.is_empty(), || {
+            format!("I11: nothing has failed, and the others meet without {lost:?}")
+        })
+    }
+
+    /// A process hears that the others have gone on without it.
+    pub fn handle_refused(&self, process: usize) -> Check {
+        let member = Member(process as u64);
+        let newest = self.generations.last_key_value().is_some_and(|(_, members)| members.contains(&member));
+        ensure(!newest || self.shut_out.contains(&member), || {
+            format!("I9: member {process} is refused, and the others have not gone on without it")
+        })
+    }
+
+    /// A neighbour ends a process that it could not wait for.
+    pub fn handle_killed(&self, process: usize) -> Check {
+        ensure(self.shut_out.contains(&Member(process as u64)), || {
+            format!("I9: member {process} is killed, and no decision shuts it out")
+        })
+    }
+
+    pub fn handle_durable(&mut self, generation: u64, decision: &Decision) -> Check {
         ensure(!self.peaceful || decision.evicted.is_empty(), || {
             format!("I11: nothing has failed, and members are evicted: {decision:?}")
         })?;
@@ -91,51 +136,52 @@ impl Checker {
                 self.hung
             )
         })?;
-        let before = self.decisions.insert(decision.epoch, decision.clone());
+        let epoch = (generation, decision.epoch);
+        self.shut_out.extend(&decision.evicted);
+        let before = self.decisions.insert(epoch, decision.clone());
         ensure(before.as_ref().is_none_or(|before| before == decision), || {
-            format!("I1: epoch {} is decided twice: {before:?} and {decision:?}", decision.epoch)
+            format!("I1: epoch {epoch:?} is decided twice: {before:?} and {decision:?}")
         })
     }
 
-    pub fn handle_entered(&mut self, process: usize, decision: &Decision) -> Check {
-        let epoch = decision.epoch;
+    pub fn handle_entered(&mut self, process: usize, epoch: Epoch, decision: &Decision) -> Check {
         ensure(self.decisions.get(&epoch) == Some(decision), || {
-            format!("I9: member {process} begins epoch {epoch}, which is not in the journal: {decision:?}")
+            format!("I9: member {process} begins epoch {epoch:?}, which is not in the journal: {decision:?}")
         })?;
         ensure(self.entered.insert((process, epoch)), || {
-            format!("I1: member {process} begins epoch {epoch} twice")
+            format!("I1: member {process} begins epoch {epoch:?} twice")
         })
     }
 
-    pub fn handle_report(&mut self, process: usize, epoch: Option<u64>) {
+    pub fn handle_report(&mut self, process: usize, epoch: Option<Epoch>) {
         if let Some(epoch) = epoch {
             self.reported.insert(process, epoch);
         }
     }
 
-    pub fn handle_prepared(&mut self, process: usize, epoch: u64, step: u64) {
+    pub fn handle_prepared(&mut self, process: usize, epoch: Epoch, step: u64) {
         self.prepared.insert((epoch, step, process));
     }
 
     pub fn handle_commit(&mut self, seen: &Seen) -> Check {
         let Seen { process, epoch, step, .. } = *seen;
-        let members = self.decisions.get(&epoch).map_or(Vec::new(), |decision| decision.members.clone());
+        let members = self.trained(epoch);
         for member in &members {
             ensure(self.prepared.contains(&(epoch, step, member.0 as usize)), || {
                 format!(
-                    "I2: member {process} commits step {step} of epoch {epoch}, which member {member} has not prepared"
+                    "I2: member {process} commits step {step} of epoch {epoch:?}, which member {member} has not prepared"
                 )
             })?;
         }
         let expected = Sum::each_once(&members, step);
         ensure(seen.sums.iter().all(|sum| sum.same(&expected)), || {
             format!(
-                "I3: member {process} commits step {step} of epoch {epoch} with {:?}, not {expected:?}",
+                "I3: member {process} commits step {step} of epoch {epoch:?} with {:?}, not {expected:?}",
                 seen.sums
             )
         })?;
         ensure(seen.by_decision || self.reported.get(&process) != Some(&epoch), || {
-            format!("I4: member {process} commits step {step} of epoch {epoch} after its report")
+            format!("I4: member {process} commits step {step} of epoch {epoch:?} after its report")
         })?;
         let before = self.steps.insert(process, step);
         ensure(before.is_none_or(|before| before + 1 == step), || {
@@ -155,7 +201,7 @@ impl Checker {
             == (commit.sum, commit.state, commit.data_epoch, &commit.positions);
         ensure(same, || {
             format!(
-                "I7: members differ after step {step} of epoch {epoch}: {known:?}, {commit:?} of {process}"
+                "I7: members differ after step {step} of epoch {epoch:?}: {known:?}, {commit:?} of {process}"
             )
         })?;
         known.by.push(process);
@@ -166,14 +212,14 @@ impl Checker {
     fn one_chain(&self, step: u64) -> Check {
         let Some(of_step) = self.commits.get(&step) else { return Ok(()) };
         for (low, early) in of_step {
-            for (high, late) in of_step.range(low + 1..) {
+            for (high, late) in of_step.range((Excluded(*low), Unbounded)) {
                 let both = early
                     .by
                     .iter()
                     .find(|&&by| late.members.contains(&Member(by as u64)) || self.released.contains(&by));
                 ensure(both.is_none(), || {
                     format!(
-                        "I6: step {step} is committed in epochs {low} and {high}, and member {both:?} goes on from the first"
+                        "I6: step {step} is committed in epochs {low:?} and {high:?}, and member {both:?} goes on from the first"
                     )
                 })?;
             }
@@ -187,14 +233,24 @@ impl Checker {
         steps.into_iter().try_for_each(|step| self.one_chain(step))
     }
 
-    pub fn handle_fetched(&self, process: usize, state: &State) -> Check {
-        let Some(last) = state.steps.checked_sub(1) else { return Ok(()) };
-        let of_step = self.commits.get(&last);
-        let known =
-            of_step.is_some_and(|of_step| of_step.values().any(|commit| commit.state == state.digest()));
-        ensure(known, || {
-            format!("I7: joiner {process} has a state after {} steps that nobody had", state.steps)
-        })
+    /// All that meet, each with its state: that of the last step that those among them have committed that train.
+    pub fn handle_met(&mut self, states: &[(usize, &State)]) -> Check {
+        let last = states.iter().filter_map(|(process, _)| self.steps.get(process)).max().copied();
+        let of_step = last.and_then(|last| self.commits.get(&last));
+        for (process, state) in states {
+            let same = state.digest() == states[0].1.digest();
+            let stands =
+                of_step.is_none_or(|of_step| of_step.values().any(|commit| commit.state == state.digest()));
+            ensure(same && stands && last.map_or(0, |last| last + 1) == state.steps, || {
+                format!(
+                    "I7: {process} meets others with a state after {} steps, after step {last:?}",
+                    state.steps
+                )
+            })?;
+        }
+        let newcomers = states.iter().filter_map(|&(process, _)| Some((process, last?)));
+        self.steps.extend(newcomers);
+        Ok(())
     }
 
     /// Steps that the job has made, as far as members went that go on.

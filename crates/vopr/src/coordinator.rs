@@ -1,5 +1,6 @@
 //! The coordinator's host: the real machine, its connections, and a journal on a disk that a crash can tear.
 
+use crate::coordinator_host::SYNC_US;
 use crate::event::{Event, OfCoordinator, Packet};
 use crate::hearing::Hearing;
 use crate::net::{COORDINATOR, ConnectionId};
@@ -9,13 +10,11 @@ use hocket_protocol::membership::coordinator::{Action, Coordinator, Event as Tol
 use hocket_protocol::membership::{Ending, journal};
 use std::time::Duration;
 
-/// Of one record, at most.
-const SYNC_US: u64 = 20_000;
 /// Entries of the coordinator's tables for each process that ever was.
 const ENTRIES_MAX: usize = 7;
 
 impl World {
-    fn coordinator_now(&self) -> Duration {
+    pub(crate) fn coordinator_now(&self) -> Duration {
         Duration::from_micros(self.now_us) + self.host.skew
     }
 
@@ -28,12 +27,19 @@ impl World {
             Err(error) => return self.fail(format!("a crash makes the journal unreadable: {error}")),
         };
         self.host.durable.truncate(history.bytes);
+        let generation = self.host.head.generation;
         for decision in &history.decisions {
-            let known = self.checker.handle_durable(decision);
+            let known = self.checker.handle_durable(generation, decision);
             self.check(known);
         }
-        let (founders, limits) = (self.host.founders, self.host.limits.clone());
-        self.log(|_| format!("the coordinator starts with {} records", history.decisions.len()));
+        self.restored(&history.decisions);
+        let (founders, limits) = (self.host.head.members.len(), self.host.limits.clone());
+        self.log(|_| {
+            format!(
+                "the coordinator starts with {} records of generation {generation}",
+                history.decisions.len()
+            )
+        });
         let now = self.coordinator_now();
         self.host.machine = Some(Coordinator::new(founders, &history.decisions, limits, now));
         self.host.life += 1;
@@ -54,6 +60,7 @@ impl World {
         self.host.life += 1;
         self.host.stopped = false;
         self.host.backlog.clear();
+        self.host.new_head = None;
         for (connection, _) in std::mem::take(&mut self.host.links).into_values() {
             let loses = self.rng.bool();
             self.close(connection, COORDINATOR, loses);
@@ -99,7 +106,9 @@ impl World {
             OfCoordinator::Arrives { connection, packet } => self.hear(connection, packet),
             OfCoordinator::Closed { connection } => self.unlink(connection),
             OfCoordinator::Written { life } if life == self.host.life => self.written(),
+            OfCoordinator::Head { life } if life == self.host.life => self.head_written(),
             OfCoordinator::Written { .. }
+            | OfCoordinator::Head { .. }
             | OfCoordinator::Start
             | OfCoordinator::Resume
             | OfCoordinator::Crash { .. } => {}
@@ -120,9 +129,18 @@ impl World {
         }
         hearing.handle_arrival(now);
         match packet {
-            Packet::Note(note) => {
+            Packet::Note { generation, note } => {
                 self.log(|_| format!("  coordinator < {from}: {note:?}"));
-                self.tell(Told::Note { from: member(from), note });
+                self.hear_note(from, generation, note);
+            }
+            Packet::Ready => {
+                self.host.waiting.ready.insert(member(from));
+                self.let_in();
+            }
+            Packet::AtEdge { generation, epoch } if generation == self.host.gathering.number => {
+                self.log(|_| format!("  coordinator < {from}: at the edge in epoch {epoch}"));
+                self.host.gathering.at_edge.insert(member(from), epoch);
+                self.at_the_edge();
             }
             Packet::Ask => self.send(connection, COORDINATOR, 0, Packet::Alive),
             _ => {}
@@ -135,17 +153,19 @@ impl World {
         if let Some(process) = found {
             self.host.links.remove(&process);
             self.close(connection, COORDINATOR, false);
-            self.tell(Told::Unlinked(member(process)));
+            self.unlinked(process);
         }
     }
 
     fn written(&mut self) {
         let Some(decision) = self.host.unsynced.pop_front() else { return };
         self.host.durable.extend(journal::encode(&decision));
-        let known = self.checker.handle_durable(&decision);
+        let known = self.checker.handle_durable(self.host.gathering.number, &decision);
         self.check(known);
         self.log(|_| format!("  journal: {decision:?}"));
+        self.follow_decision(&decision);
         self.tell(Told::Written);
+        self.let_in();
     }
 
     fn coordinator_tick(&mut self) {
@@ -158,15 +178,17 @@ impl World {
             match hearing.poll(now, cut.contains(process)) {
                 liveness::Action::Wait => {}
                 liveness::Action::Ask => asked.push(*connection),
-                liveness::Action::GiveUp { .. } => silent.push(*connection),
+                liveness::Action::GiveUp { .. } => silent.push((*process, *connection)),
             }
         }
         for connection in asked {
             self.send(connection, COORDINATOR, 0, Packet::Ask);
         }
-        for connection in silent {
+        for (process, connection) in silent {
+            self.host.silent.insert(member(process));
             self.unlink(connection);
         }
+        self.expire();
         self.tell(Told::Tick);
         let entries = self.host.machine.as_ref().map_or(0, Coordinator::entries);
         if entries > ENTRIES_MAX * self.processes.len() {
@@ -178,7 +200,15 @@ impl World {
         self.schedule(TICK_US, Event::Coordinator(OfCoordinator::Tick));
     }
 
-    fn tell(&mut self, event: Told) {
+    /// Where that fault is due, it ends about when the disk has what it writes now.
+    pub(crate) fn crash_if_doomed(&mut self) {
+        if let Some(for_us) = self.host.doomed.take() {
+            let crash_us = self.up_to(SYNC_US);
+            self.schedule(crash_us, Event::Coordinator(OfCoordinator::Crash { for_us }));
+        }
+    }
+
+    pub(crate) fn tell(&mut self, event: Told) {
         let now = self.coordinator_now();
         let Some(machine) = &mut self.host.machine else { return };
         for action in machine.handle(event, now) {
@@ -186,24 +216,24 @@ impl World {
                 Action::Send { to, order } => {
                     let to = to.0 as usize;
                     self.log(|_| format!("  coordinator > {to}: {order:?}"));
-                    if let Some(&(connection, _)) = self.host.links.get(&to) {
-                        self.send(connection, COORDINATOR, 0, Packet::Order(order));
-                    }
+                    let generation = self.host.gathering.number;
+                    self.say(to, Packet::Order { generation, order });
                 }
                 Action::Write(decision) => {
                     self.host.unsynced.push_back(decision);
                     let (after_us, life) = (self.up_to(SYNC_US), self.host.life);
-                    if let Some(for_us) = self.host.doomed.take() {
-                        let crash_us = self.up_to(SYNC_US);
-                        self.schedule(crash_us, Event::Coordinator(OfCoordinator::Crash { for_us }));
-                    }
+                    self.crash_if_doomed();
                     self.schedule(after_us, Event::Coordinator(OfCoordinator::Written { life }));
+                }
+                Action::Wait { .. } => {
+                    self.host.waiting.short = true;
+                    self.let_in();
                 }
                 Action::Kill { member, .. } if self.swarm.leash => {
                     let after_us = self.up_to(100_000);
                     self.schedule(after_us, Event::Leash(member.0 as usize));
                 }
-                Action::Kill { .. } | Action::LetGo(_) | Action::Wait { .. } => {}
+                Action::Kill { .. } | Action::LetGo(_) => {}
                 Action::End(ending) => {
                     self.log(|_| format!("the job ends: {ending}"));
                     // Two that hang in one step, one after the other, and each come just in time, look like scripts that differ.
@@ -217,12 +247,20 @@ impl World {
         }
     }
 
+    /// Something is said to a process, if it is connected.
+    pub(crate) fn say(&mut self, process: usize, packet: Packet) {
+        if let Some(&(connection, _)) = self.host.links.get(&process) {
+            self.send(connection, COORDINATOR, 0, packet);
+        }
+    }
+
     pub(crate) fn link(&mut self, process: usize) -> Option<ConnectionId> {
         let up = self.host.machine.is_some() && self.host.ended.is_none();
         if !up || self.is_cut(process, COORDINATOR) {
             return None;
         }
         let now = self.coordinator_now();
+        self.host.silent.remove(&member(process));
         let connection = self.network.connect([process, COORDINATOR]);
         let hearing = Hearing::new(self.swarm.patience(), now);
         if let Some((before, _)) = self.host.links.insert(process, (connection, hearing)) {

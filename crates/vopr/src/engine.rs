@@ -1,17 +1,17 @@
-//! The data plane of a step: contributions are launched, kept, reduced block by block and written back in place.
+//! The data plane of a step: gradients are copied to where they are summed up, reduced block by block and written back there. A step
+//! that is aborted leaves the gradients as they are, and is reduced again from them.
 //!
-//! Each block has one member that reduces it. Neighbours' contributions it reads out of their buckets, and writes the result into them;
+//! Each block has one member that reduces it. Neighbours' contributions it reads out of their sums, and writes the result into them;
 //! others send theirs once it has announced that it is ready, and get the result. The votes and the barrier are collectives
 //! of one block that always travel as messages.
 
-use crate::event::{Local, Packet};
-use crate::memory::Sum;
+use crate::event::{Epoch, Local, Packet};
+use crate::memory::{Region, Sum};
 use crate::net::LANES;
-use crate::process::Process;
-use crate::world::{World, member};
+use crate::world::World;
 use hocket_protocol::epoch::Votes;
-use hocket_protocol::fence::Region;
 use hocket_protocol::membership::member::Event;
+use hocket_protocol::planted::Bug;
 
 impl World {
     /// Samples are drawn and backward begins.
@@ -19,12 +19,12 @@ impl World {
         let batch = self.swarm.batch;
         let this = &mut self.processes[process];
         this.begin_collectives();
-        this.waits_since_us = None;
+        (this.waits_since_us, this.at_edge) = (None, false);
         let Some(state) = &this.state else { return };
-        this.draw = state.sampler.draw(&state.layout, batch);
+        this.draw = state.sampler.draw(&state.drawers, batch);
         let step = state.steps;
         for bucket in &mut this.buckets {
-            (bucket.filled, bucket.kept) = (false, None);
+            (bucket.gradients, bucket.used) = (None, false);
         }
         let keep = |key: &(u64, usize, usize)| key.0 >= step;
         this.clears.retain(keep);
@@ -35,30 +35,15 @@ impl World {
         }
     }
 
-    /// Members that came after the step was drawn get samples, too.
-    pub(crate) fn extend_draw(&mut self, process: usize) {
-        let batch = self.swarm.batch;
-        let this = &mut self.processes[process];
-        let Some(state) = &mut this.state else { return };
-        if state.layout.is_empty() {
-            state.layout = vec![this.members.iter().map(|&each| member(each)).collect()];
-            return self.begin_step(process);
-        }
-        let members: Vec<_> = this.members.iter().map(|&each| member(each)).collect();
-        state.sampler.extend(&mut this.draw, &members, batch);
-        // Another loss may follow before the step is committed: then these samples are drawn, too, though nobody has them.
-        state.layout.clone_from(&this.draw.layout);
-    }
-
     pub(crate) fn backward(&mut self, process: usize, bucket: usize, step: u64) {
         let this = &mut self.processes[process];
-        if this.state.as_ref().is_none_or(|state| state.steps != step) || this.buckets[bucket].filled {
+        let is_open = this.state.as_ref().is_some_and(|state| state.steps == step) && !this.at_edge;
+        if !is_open || this.buckets[bucket].gradients.is_some() {
             return;
         }
-        this.buckets[bucket].filled = true;
-        let region = this.buckets[bucket].region;
-        self.memory.piece_mut(region).blocks.fill(Sum::of(process, step, u64::MAX));
+        this.buckets[bucket].gradients = Some(Sum::of(process, step, u64::MAX));
         self.launch(process, bucket);
+        self.follow(process);
         self.say_that_it_waits(process);
     }
 
@@ -71,17 +56,19 @@ impl World {
 
     fn can_work(&self, process: usize) -> bool {
         let this = &self.processes[process];
-        this.meshed && !this.quiescing && this.state.is_some()
+        this.epoch > 0 && !this.quiescing && !this.at_edge && this.state.is_some()
     }
 
     fn launch(&mut self, process: usize, bucket: usize) {
         let ready = self.can_work(process) && !self.processes[process].hangs;
         let this = &mut self.processes[process];
-        if !ready || !this.buckets[bucket].filled || this.collectives[bucket].launched {
+        let own = &mut this.buckets[bucket];
+        let Some(gradients) = own.gradients.filter(|_| ready && !this.collectives[bucket].launched) else {
             return;
-        }
-        if this.buckets[bucket].kept.is_none() {
-            this.buckets[bucket].kept = Some(self.memory.piece(this.buckets[bucket].region).blocks.clone());
+        };
+        let again = std::mem::replace(&mut own.used, true);
+        if !(again && self.swarm.limits.rules.broken(Bug::RedoIntoUsedSums)) {
+            self.memory.piece_mut(own.region).blocks.fill(gradients);
         }
         self.start(process, bucket);
         let this = &self.processes[process];
@@ -165,7 +152,8 @@ impl World {
         }
     }
 
-    pub(crate) fn take_part(&mut self, process: usize, from: usize, packet: &Packet) {
+    /// Something of the epoch in force.
+    pub(crate) fn take(&mut self, process: usize, from: usize, packet: &Packet) {
         let current = self.steps(process);
         match *packet {
             Packet::Clear { collective, step } => {
@@ -224,7 +212,7 @@ impl World {
     }
 
     fn try_reduce(&mut self, process: usize, collective: usize, block: usize) {
-        let (epoch, step) = (self.processes[process].epoch, self.steps(process));
+        let (epoch, step) = (self.processes[process].at(), self.steps(process));
         let ready = self.can_work(process);
         let this = &mut self.processes[process];
         let all = this.everybody();
@@ -240,9 +228,16 @@ impl World {
     }
 
     /// Reads all contributions; what was begun is ended, whatever has happened meanwhile.
-    pub(crate) fn reduce(&mut self, process: usize, epoch: u64, step: u64, collective: usize, block: usize) {
+    pub(crate) fn reduce(
+        &mut self,
+        process: usize,
+        epoch: Epoch,
+        step: u64,
+        collective: usize,
+        block: usize,
+    ) {
         let rules = self.swarm.limits.rules;
-        if self.processes[process].epoch != epoch {
+        if self.processes[process].at() != epoch {
             return self.end_op(process);
         }
         let smaller = |one, other| Votes::<()>::smaller(one, other, rules);
@@ -266,22 +261,21 @@ impl World {
         self.write(process, (epoch, step, collective, block), sum, targets);
     }
 
-    /// Writes a result into one bucket after the other.
+    /// Writes a result into the sums of one member after the other.
     pub(crate) fn write(
         &mut self,
         process: usize,
-        key: (u64, u64, usize, usize),
+        key: (Epoch, u64, usize, usize),
         sum: Sum,
         mut targets: Vec<(usize, Region)>,
     ) {
         let (epoch, step, collective, block) = key;
         if let Some((target, region)) = targets.pop() {
             let piece = self.memory.piece_mut(region);
-            let (owner, live) = (piece.owner, piece.live);
+            let owner = piece.owner;
             piece.blocks[block] = sum;
             let of_owner = &self.processes[owner];
             if owner != process
-                && live
                 && of_owner.alive
                 && !of_owner.members.contains(&process)
                 && !of_owner.members.is_empty()
@@ -297,7 +291,7 @@ impl World {
             return self.schedule_in(process, after_us, local);
         }
         let this = &self.processes[process];
-        if this.epoch == epoch {
+        if this.at() == epoch {
             let far: Vec<_> = this
                 .members
                 .iter()
@@ -329,32 +323,26 @@ impl World {
         let this = &mut self.processes[process];
         this.collectives[collective].results[block] = Some(sum);
         let (votes, barrier) = (this.votes(), this.barrier());
+        let since = step - this.steps_before;
         if collective == barrier {
-            return self.script_comes_to(process, Event::Done { step });
+            return self.script_comes_to(process, Event::Done { step: since });
         }
         let epoch = this.epoch;
         if this.collectives[..=votes].iter().all(crate::process::Collective::complete) {
             let vote = this.collectives[votes].results[0].map_or(epoch, |sum| sum.vote);
-            self.checker.handle_prepared(process, epoch, step);
-            self.script_comes_to(process, Event::Prepared { step, vote });
+            let at = self.processes[process].at();
+            self.checker.handle_prepared(process, at, step);
+            self.script_comes_to(process, Event::Prepared { step: since, vote });
         }
     }
 
     pub(crate) fn quiesce(&mut self, process: usize) {
-        self.processes[process].quiescing = true;
+        let this = &mut self.processes[process];
+        this.quiescing = true;
+        this.peers.values_mut().for_each(|peer| peer.drain.stop());
         self.say_that_it_waits(process);
         if self.processes[process].running == 0 {
             self.tell_member(process, Event::Quiesced);
-        }
-    }
-
-    /// Gradients are again what this member contributes.
-    pub(crate) fn restore(&mut self, process: usize) {
-        let Process { buckets, .. } = &self.processes[process];
-        for bucket in buckets {
-            if let Some(kept) = &bucket.kept {
-                self.memory.piece_mut(bucket.region).blocks.clone_from(kept);
-            }
         }
     }
 }

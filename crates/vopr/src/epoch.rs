@@ -1,17 +1,25 @@
 //! What a step's end and an epoch's beginning do to a process: its model, its samples, its memory and its peers.
 
 use crate::check::Seen;
-use crate::memory::{Piece, Sum};
-use crate::world::World;
-use hocket_ids::Member;
+use crate::event::{Epoch, Local, Packet};
+use crate::memory::Sum;
+use crate::net::LANES;
+use crate::world::{World, member};
 use hocket_protocol::drain::Verdict;
 use hocket_protocol::membership::{Decision, Kind};
+use hocket_protocol::planted::Bug;
 use hocket_protocol::sampler::mixed;
 
+/// How long a neighbour that an epoch shuts out may take to end before it is killed.
+const FENCE_US: u64 = 200_000;
+
 impl World {
+    /// A step of the generation stands, as its machine counts them.
     pub(crate) fn commit(&mut self, process: usize, step: u64, epoch: u64, by_decision: bool) {
-        let members = self.checker.decision(epoch).map_or(Vec::new(), |decision| decision.members.clone());
         let this = &self.processes[process];
+        let at = (this.generation, epoch);
+        let step = step + this.steps_before;
+        let members = self.checker.trained(at);
         let sums: Vec<Sum> =
             this.buckets.iter().flat_map(|bucket| self.memory.piece(bucket.region).blocks.clone()).collect();
         let rules = self.swarm.limits.rules;
@@ -19,6 +27,7 @@ impl World {
         let draw = std::mem::take(&mut this.draw);
         let votes = this.votes();
         let vote = this.collectives[votes].results[0].map_or(epoch, |sum| sum.vote);
+        this.at_edge = true;
         let Some(state) = &mut this.state else {
             return self.fail(format!("member {process} commits step {step} without a state"));
         };
@@ -29,33 +38,109 @@ impl World {
             *block = sums.iter().fold(mixed(*block ^ at as u64), |hash, sum| mixed(hash ^ sum.digest()));
         }
         // The next step is for the members of the epoch that this one's votes begin.
-        state.layout = vec![self.checker.decision(vote).map_or(members, |decision| decision.members.clone())];
+        state.drawers = self.checker.trained((at.0, vote));
         let state = state.clone();
         let seen =
-            Seen { process, epoch, step, by_decision, sums: &sums, positions, data_epoch, state: &state };
+            Seen { process, epoch: at, step, by_decision, sums: &sums, positions, data_epoch, state: &state };
         let known = self.checker.handle_commit(&seen);
         self.check(known);
-        self.log(|_| format!("  {process} commits step {step} of epoch {epoch}"));
-        self.begin_step(process);
+        self.log(|_| format!("  {process} commits step {step} of epoch {at:?}"));
     }
 
+    /// The machine is in an epoch. Its engine begins that where the script can follow.
     pub(crate) fn enter(&mut self, process: usize, decision: &Decision) {
-        let known = self.checker.handle_entered(process, decision);
+        let this = &mut self.processes[process];
+        let at = (this.generation, decision.epoch);
+        if this.generation == 0 {
+            // It has taken a lost member's place, but has met nobody yet.
+            return;
+        }
+        let before = std::mem::replace(&mut this.current, decision.members.clone());
+        // Some may be in the second epoch without a leaver: it was not evicted in that.
+        this.left
+            .extend(before.iter().filter(|each| !decision.has(**each) && !decision.evicted.contains(each)));
+        let (ranks, peers) = (this.ranks.iter().copied(), &this.peers);
+        let lost = ranks.filter(|&each| each != process && !peers.contains_key(&each)).map(member);
+        let lost: Vec<_> = lost.filter(|&each| decision.has(each)).collect();
+        let joins = this.has_newcomers();
+        let known = self.checker.handle_entered(process, at, decision);
         self.check(known);
+        self.log(|_| format!("  {process} is in epoch {at:?}"));
+        match decision.kind {
+            Kind::Planned if joins => self.leave_alone(process),
+            Kind::Planned => self.begin_epoch(process, decision),
+            Kind::Founded => {
+                let this = &mut self.processes[process];
+                (this.epoch, this.members) = (decision.epoch, this.ranks.clone());
+                if this.leaves {
+                    self.schedule_in(process, 0, Local::LeaveAsked);
+                }
+            }
+            Kind::Loss { .. } => {
+                self.processes[process].pending = Some(decision.clone());
+                self.follow(process);
+            }
+        }
+        for peer in lost {
+            self.schedule_in(process, 0, Local::Unreachable { epoch: at, peer });
+        }
+    }
+
+    /// The engine begins the newest epoch that was decided, where the script can follow and the neighbours that it shuts out have ended.
+    pub(crate) fn follow(&mut self, process: usize) {
+        let this = &mut self.processes[process];
+        let in_force = this.participant.in_force();
+        this.pending.take_if(|pending| Some(pending.epoch) != in_force);
+        let Some(pending) = this.pending.clone().filter(|_| this.alive && this.script_waits()) else {
+            return;
+        };
+        let at = (this.generation, pending.epoch);
+        let waits =
+            !self.late(process, &pending).is_empty() && !self.swarm.limits.rules.broken(Bug::BeginBeforeGone);
+        if !waits {
+            self.processes[process].pending = None;
+            self.begin_epoch(process, &pending);
+        } else if self.processes[process].fencing.replace(at) != Some(at) {
+            self.schedule_in(process, FENCE_US, Local::Fenced(at));
+        }
+    }
+
+    /// Neighbours that an epoch shuts out, and that may still write into this process's memory.
+    fn late(&self, process: usize, decision: &Decision) -> Vec<usize> {
+        let this = &self.processes[process];
+        let shut_out = |&other: &usize| {
+            let near = other != process && self.processes[other].host == this.host;
+            near && !decision.has(member(other)) && !this.left.contains(&member(other))
+        };
+        let lives = |&other: &usize| self.processes[other].alive;
+        this.members.iter().copied().filter(shut_out).filter(lives).collect()
+    }
+
+    /// Neighbours that have not ended in time are killed.
+    pub(crate) fn fenced(&mut self, process: usize, at: Epoch) {
+        let this = &self.processes[process];
+        let Some(pending) = this.pending.clone().filter(|_| this.fencing == Some(at)) else { return };
+        if (this.generation, pending.epoch) == at {
+            for other in self.late(process, &pending) {
+                self.log(|_| format!("  {process} kills {other}"));
+                let known = self.checker.handle_killed(other);
+                self.check(known);
+                self.kill(other, true);
+            }
+            self.follow(process);
+        }
+    }
+
+    fn begin_epoch(&mut self, process: usize, decision: &Decision) {
         self.log(|_| format!("  {process} begins epoch {}", decision.epoch));
         let planned = decision.kind == Kind::Planned;
         let this = &mut self.processes[process];
-        this.epoch = decision.epoch;
-        this.members = decision.members.iter().map(|each| each.0 as usize).collect();
-        this.entered_us = self.now_us;
-        this.meshed = false;
-        this.quiescing = false;
-        this.waits_since_us = None;
+        let ours = |each: &usize| decision.has(member(*each));
+        (this.epoch, this.members) = (decision.epoch, this.ranks.iter().copied().filter(ours).collect());
+        (this.quiescing, this.waits_since_us, this.fencing) = (false, None, None);
         this.clears.clear();
         this.published.clear();
         this.begin_collectives();
-        self.replace_memory(process, decision);
-        let this = &mut self.processes[process];
         let (epoch, members) = (this.epoch, this.members.clone());
         for peer in this.peers.values_mut() {
             peer.drain.enter(epoch);
@@ -74,56 +159,52 @@ impl World {
             return;
         }
         for &peer in members.iter().filter(|&&peer| peer != process) {
-            self.mark(process, peer);
+            for lane in 0..LANES {
+                self.send_to(process, peer, lane, Packet::Marker(epoch));
+            }
         }
-        self.extend_draw(process);
-        if planned {
-            self.leave_alone(process, &decision.fresh);
-        }
-        self.mesh(process);
+        self.go_on(process);
+        self.launch_all(process);
         for &from in &members {
-            let held = self.processes[process]
-                .peers
-                .get_mut(&from)
-                .map_or(Vec::new(), |peer| std::mem::take(&mut peer.held));
-            for (lane, packet) in held {
-                let verdict = self.processes[process].peers.get(&from).map(|peer| peer.drain.verdict(lane));
-                match verdict {
-                    Some(Verdict::Take) => self.take(process, from, packet),
-                    Some(Verdict::Keep) => {
-                        if let Some(peer) = self.processes[process].peers.get_mut(&from) {
-                            peer.held.push((lane, packet));
-                        }
-                    }
-                    Some(Verdict::Discard) | None => {}
-                }
+            self.take_held(process, from);
+        }
+    }
+
+    /// What a peer has said of the epoch that has begun here since.
+    fn take_held(&mut self, process: usize, from: usize) {
+        let Some(peer) = self.processes[process].peers.get_mut(&from) else { return };
+        for (lane, packet) in std::mem::take(&mut peer.held) {
+            let Some(peer) = self.processes[process].peers.get_mut(&from) else { return };
+            match peer.drain.verdict(lane) {
+                Verdict::Take => self.take(process, from, &packet),
+                Verdict::Keep => peer.held.push((lane, packet)),
+                Verdict::Discard => {}
             }
         }
     }
 
-    fn replace_memory(&mut self, process: usize, decision: &Decision) {
+    /// Between two steps: the next one begins, unless newcomers are to be met before it.
+    pub(crate) fn go_on(&mut self, process: usize) {
         let this = &mut self.processes[process];
-        let quarantined = this.fence.enter(&decision.evicted, &this.gone);
-        for region in quarantined {
-            let Some(at) = this.buckets.iter().position(|bucket| bucket.region == region) else { continue };
-            let blocks = self.memory.piece(region).blocks.clone();
-            self.memory.piece_mut(region).live = false;
-            let new = match this.free.pop() {
-                Some(free) => {
-                    *self.memory.piece_mut(free) = Piece { owner: process, live: true, blocks };
-                    free
-                }
-                None => self.memory.allocate(process, blocks),
-            };
-            this.buckets[at].region = new;
+        let stands = this.alive && this.at_edge && !this.hangs && this.state.is_some();
+        let Some(epoch) = this.participant.in_force().filter(|_| stands && this.pending.is_none()) else {
+            return;
+        };
+        if !this.has_newcomers() {
+            if this.epoch == epoch {
+                self.begin_step(process);
+            }
+        } else if this.said_edge.replace(epoch) != Some(epoch) {
+            self.say_edge(process);
         }
-        let (host, regions) =
-            (this.host, this.buckets.iter().map(|bucket| bucket.region).collect::<Vec<_>>());
-        let near =
-            |other: &&Member| self.processes[other.0 as usize].host == host && other.0 as usize != process;
-        let neighbours: Vec<_> = decision.members.iter().filter(near).copied().collect();
-        for region in regions {
-            self.processes[process].fence.share(region, neighbours.iter().copied());
+    }
+
+    /// A member tells the coordinator that it waits for newcomers, if it does.
+    pub(crate) fn say_edge(&mut self, process: usize) {
+        let this = &self.processes[process];
+        if let (Some(epoch), Some((connection, _))) = (this.said_edge, &this.link) {
+            let packet = Packet::AtEdge { generation: this.generation, epoch };
+            self.send(*connection, process, 0, packet);
         }
     }
 }

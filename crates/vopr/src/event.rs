@@ -1,18 +1,36 @@
 //! What can happen in the simulated world, and what travels in it.
 
-use crate::memory::Sum;
+use crate::memory::{Region, Sum};
 use crate::net::ConnectionId;
-use hocket_protocol::fence::Region;
+use hocket_ids::Member;
 use hocket_protocol::membership::member::Event as Told;
 use hocket_protocol::membership::{Note, Order};
-use hocket_protocol::sampler::{Layout, Sampler};
-use hocket_protocol::transfer::Manifest;
+
+/// A generation, and the number of an epoch in it.
+pub type Epoch = (u64, u64);
 
 /// One thing that travels on a lane.
 #[derive(Clone, Debug)]
 pub enum Packet {
-    Note(Note),
-    Order(Order),
+    /// Of the sender's machine, which is of that generation; of none (0) before it has met anybody.
+    Note {
+        generation: u64,
+        note: Note,
+    },
+    /// The sender has the state that it takes beside training.
+    Ready,
+    /// The sender has applied its last step, and waits for the newcomers of an epoch of its generation.
+    AtEdge {
+        generation: u64,
+        epoch: u64,
+    },
+    /// Of the machine of that generation.
+    Order {
+        generation: u64,
+        order: Order,
+    },
+    /// The others have met without the addressee.
+    Refused,
     /// The sender begins an epoch; nothing of another one follows on this lane.
     Marker(u64),
     /// The sender has launched a collective of a step and takes data for the blocks that it reduces.
@@ -20,7 +38,7 @@ pub enum Packet {
         collective: usize,
         step: u64,
     },
-    /// A neighbour has launched: its bucket lies there.
+    /// A neighbour has launched: its sums lie there.
     Publish {
         collective: usize,
         step: u64,
@@ -34,22 +52,11 @@ pub enum Packet {
         sum: Sum,
         is_result: bool,
     },
-    /// A neighbour has written a result into the addressee's bucket.
+    /// A neighbour has written a result into the addressee's sums.
     Landed {
         collective: usize,
         step: u64,
         block: usize,
-    },
-    /// A source's state, and what a joiner has to know beside its blocks.
-    Have {
-        manifest: Manifest,
-        sampler: Sampler,
-        layout: Layout,
-    },
-    AskBlock(usize),
-    Block {
-        block: usize,
-        value: u64,
     },
     Ask,
     Alive,
@@ -75,31 +82,32 @@ pub enum Local {
     },
     /// A block is reduced: all contributions are read.
     Reduce {
-        epoch: u64,
+        epoch: Epoch,
         step: u64,
         collective: usize,
         block: usize,
     },
     Write {
-        epoch: u64,
+        epoch: Epoch,
         step: u64,
         collective: usize,
         block: usize,
         sum: Sum,
         targets: Vec<(usize, Region)>,
     },
-    /// A block of the state is ready for a joiner.
-    Serve {
-        to: usize,
-        epoch: u64,
-        block: usize,
+    /// A newcomer has taken the state beside training.
+    Taken,
+    /// Neighbours that an epoch shuts out have had their time to end.
+    Fenced(Epoch),
+    /// The connection to a member of an epoch ended before that epoch.
+    Unreachable {
+        epoch: Epoch,
+        peer: Member,
     },
-    /// Is the proposed epoch connected and loaded?
-    Load(u64),
     LeaveAsked,
     /// The script comes to this in an epoch, unless another one has begun.
     Script {
-        epoch: u64,
+        epoch: Epoch,
         event: Told,
     },
     Tick,
@@ -128,7 +136,7 @@ pub enum Fault {
     Reset,
     Join,
     Leave,
-    /// The next member that begins an epoch with joiners is heard by them alone, and then ends.
+    /// The next member that begins an epoch with joiners is heard by nobody, and then ends.
     LoneBeginner {
         for_us: u64,
     },
@@ -157,11 +165,24 @@ pub enum Event {
 
 #[derive(Clone, Debug)]
 pub enum OfCoordinator {
-    Arrives { connection: ConnectionId, packet: Packet },
-    Closed { connection: ConnectionId },
-    Written { life: u32 },
+    Arrives {
+        connection: ConnectionId,
+        packet: Packet,
+    },
+    Closed {
+        connection: ConnectionId,
+    },
+    Written {
+        life: u32,
+    },
+    /// The head of the journal is on the disk, later than it should be.
+    Head {
+        life: u32,
+    },
     Tick,
-    Crash { for_us: u64 },
+    Crash {
+        for_us: u64,
+    },
     Resume,
     Start,
 }

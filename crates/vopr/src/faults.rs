@@ -4,12 +4,13 @@ use crate::event::{Event, Fault, Local, OfCoordinator};
 use crate::net::COORDINATOR;
 use crate::process::{Bucket, Collective, Process, STATE_BLOCKS, State};
 use crate::world::{TICK_US, World, member};
-use hocket_protocol::fence::Fence;
 use hocket_protocol::membership::member::Participant;
 use hocket_protocol::sampler::{Draw, Sampler};
-use hocket_protocol::transfer::Fetch;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
+
+/// From here on, hosts of newcomers are numbered for the coordinator: they share no memory with others yet.
+const JOINERS_HOST: usize = 1 << 24;
 
 impl World {
     /// A process starts, with the state of the script's first line or without one.
@@ -19,7 +20,7 @@ impl World {
             return;
         }
         let Self { swarm, .. } = self;
-        let (rules, limits) = (swarm.limits.rules, swarm.limits.clone());
+        let limits = swarm.limits.clone();
         let (buckets, blocks, samples) = (swarm.buckets, swarm.blocks, swarm.samples);
         let skew = Duration::from_millis(self.rng.u64(0..100_000));
         let now = Duration::from_micros(self.now_us) + skew;
@@ -27,14 +28,14 @@ impl World {
         let buckets: Vec<_> = (0..buckets)
             .map(|_| Bucket {
                 region: self.memory.allocate(id, vec![empty; blocks]),
-                kept: None,
-                filled: false,
+                gradients: None,
+                used: false,
             })
             .collect();
         let of_buckets = buckets.iter().map(|_| Collective::new(blocks));
         let collectives = of_buckets.chain([Collective::new(1), Collective::new(1)]).collect();
         let order = Sampler::new(7, samples);
-        let state = State { steps: 0, blocks: [1; STATE_BLOCKS], sampler: order, layout: vec![] };
+        let state = State { steps: 0, blocks: [1; STATE_BLOCKS], sampler: order, drawers: vec![] };
         self.processes.push(Process {
             host,
             alive: true,
@@ -43,23 +44,25 @@ impl World {
             hangs: false,
             script_backlog: VecDeque::new(),
             waits_since_us: None,
-            exit: None,
             skew,
-            participant: Participant::new(member(id), host as u32, founds.then_some(0), limits, now),
+            participant: Participant::new(member(id), (JOINERS_HOST + id) as u32, None, limits, now),
             link: None,
+            taken: None,
+            leaves: false,
+            generation: 0,
+            ranks: Vec::new(),
+            steps_before: 0,
+            current: Vec::new(),
+            left: BTreeSet::new(),
+            pending: None,
+            fencing: None,
+            at_edge: false,
+            said_edge: None,
             peers: BTreeMap::new(),
             epoch: 0,
             members: Vec::new(),
-            entered_us: 0,
-            meshed: false,
-            gone: BTreeSet::new(),
-            fence: Fence::new(rules),
-            free: Vec::new(),
             state: founds.then_some(state),
             draw: Draw::default(),
-            fetch: Fetch::new(rules),
-            fetched: [0; STATE_BLOCKS],
-            offer: None,
             buckets,
             collectives,
             clears: BTreeSet::new(),
@@ -70,6 +73,10 @@ impl World {
         self.log(|_| format!("member {id} starts on host {host}"));
         let after_us = self.up_to(TICK_US);
         self.schedule_in(id, after_us, Local::Tick);
+        if !founds {
+            let after_us = self.up_to(self.swarm.taking_us);
+            self.schedule_in(id, after_us, Local::Taken);
+        }
     }
 
     /// A process ends. Without a goodbye, its peers and the coordinator learn nothing but silence.
@@ -127,6 +134,8 @@ impl World {
         for local in backlog {
             self.schedule_in(process, 0, local);
         }
+        self.follow(process);
+        self.go_on(process);
         self.launch_all(process);
         self.say_that_it_waits(process);
     }
@@ -218,13 +227,12 @@ impl World {
         }
     }
 
-    /// A member has begun an epoch with joiners: if that fault is due, nobody but them hears of it, and it ends.
-    pub(crate) fn leave_alone(&mut self, process: usize, fresh: &[hocket_ids::Member]) {
-        let has_state = self.processes[process].state.is_some();
-        let Some(for_us) = self.lone_beginner.take_if(|_| has_state && !fresh.is_empty()) else { return };
-        self.log(|_| format!("fault: only {fresh:?} hear {process}"));
-        let old = self.processes[process].peers.iter().filter(|(peer, _)| !fresh.contains(&member(**peer)));
-        for connection in old.map(|(_, peer)| peer.connection).collect::<Vec<_>>() {
+    /// A member has begun an epoch with joiners: if that fault is due, nobody hears of it, and it ends.
+    pub(crate) fn leave_alone(&mut self, process: usize) {
+        let Some(for_us) = self.lone_beginner.take() else { return };
+        self.log(|_| format!("fault: nobody hears {process}"));
+        let peers = self.processes[process].peers.values();
+        for connection in peers.map(|peer| peer.connection).collect::<Vec<_>>() {
             self.close(connection, process, true);
         }
         self.schedule(for_us, Event::Leash(process));

@@ -53,11 +53,12 @@ fn replay(seed: u64, bug: Option<Bug>) -> ExitCode {
 }
 
 fn seeds(from: u64, to: u64, bug: Option<Bug>) -> ExitCode {
-    let (mut live, mut events, mut steps) = (0, 0, 0);
+    let (mut live, mut met, mut events, mut steps) = (0, 0, 0, 0);
     for seed in from..to {
         match run(seed, bug, None) {
             Ok(outcome) => {
                 live += u64::from(outcome.live);
+                met += outcome.generations.saturating_sub(1);
                 events += outcome.events;
                 steps += outcome.steps;
             }
@@ -67,6 +68,9 @@ fn seeds(from: u64, to: u64, bug: Option<Bug>) -> ExitCode {
             }
         }
     }
-    println!("{} seeds, {live} went on after their faults, {steps} steps, {events} events", to - from);
+    let seeds = to - from;
+    println!(
+        "{seeds} seeds, {live} went on after their faults, {steps} steps, {met} meetings, {events} events"
+    );
     ExitCode::SUCCESS
 }

@@ -1,7 +1,6 @@
-//! Memory of buckets, in which a block holds not numbers but whose contributions its sum has: so a wrong mean is a wrong set.
+//! Memory of sums, in which a block holds not numbers but whose contributions its sum has: so a wrong mean is a wrong set.
 
 use hocket_ids::Member;
-use hocket_protocol::fence::Region;
 use hocket_protocol::sampler::mixed;
 
 /// Members of one run, joiners with it.
@@ -55,12 +54,13 @@ impl Sum {
     }
 }
 
-/// A bucket's memory in one process, which its neighbours map.
+/// Names a piece.
+pub type Region = usize;
+
+/// Memory of a bucket's sums in one process, which its neighbours map.
 #[derive(Clone, Debug)]
 pub struct Piece {
     pub owner: usize,
-    /// Its process uses it, so that a write by a stranger does harm.
-    pub live: bool,
     pub blocks: Vec<Sum>,
 }
 
@@ -72,15 +72,15 @@ pub struct Memory {
 
 impl Memory {
     pub fn allocate(&mut self, owner: usize, blocks: Vec<Sum>) -> Region {
-        self.pieces.push(Piece { owner, live: true, blocks });
-        self.pieces.len() as Region - 1
+        self.pieces.push(Piece { owner, blocks });
+        self.pieces.len() - 1
     }
 
     pub fn piece(&self, region: Region) -> &Piece {
-        &self.pieces[region as usize]
+        &self.pieces[region]
     }
 
     pub fn piece_mut(&mut self, region: Region) -> &mut Piece {
-        &mut self.pieces[region as usize]
+        &mut self.pieces[region]
     }
 }

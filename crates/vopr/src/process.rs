@@ -1,16 +1,15 @@
 //! One simulated process: the real machines of a member, its replica of the model, and its engine's bookkeeping.
 
-use crate::event::{Local, Packet};
+use crate::event::{Epoch, Local, Packet};
 use crate::hearing::Hearing;
-use crate::memory::Sum;
+use crate::memory::{Region, Sum};
 use crate::net::ConnectionId;
 use hocket_ids::Member;
 use hocket_protocol::drain::Drain;
-use hocket_protocol::fence::{Fence, Region};
-use hocket_protocol::membership::member::{Exit, Participant};
+use hocket_protocol::membership::Decision;
+use hocket_protocol::membership::member::Participant;
 use hocket_protocol::sampler::mixed;
-use hocket_protocol::sampler::{Draw, Layout, Sampler};
-use hocket_protocol::transfer::Fetch;
+use hocket_protocol::sampler::{Draw, Sampler};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
@@ -23,8 +22,8 @@ pub struct State {
     pub steps: u64,
     pub blocks: [u64; STATE_BLOCKS],
     pub sampler: Sampler,
-    /// Who has drawn the next step's samples.
-    pub layout: Layout,
+    /// Who draws the next step's samples.
+    pub drawers: Vec<Member>,
 }
 
 impl State {
@@ -72,11 +71,12 @@ impl Collective {
 
 #[derive(Debug)]
 pub struct Bucket {
+    /// Of its sums, which neighbours read and write.
     pub region: Region,
-    /// The contribution, from its launch until its step is committed.
-    pub kept: Option<Vec<Sum>>,
-    /// Backward has made its gradients.
-    pub filled: bool,
+    /// What backward has made of a step, apart from the sums: a step can be reduced again at any time.
+    pub gradients: Option<Sum>,
+    /// A reduction of the step has begun.
+    pub used: bool,
 }
 
 #[derive(Debug)]
@@ -91,26 +91,39 @@ pub struct Process {
     pub script_backlog: VecDeque<Local>,
     /// Since when its script waits for others to end the step.
     pub waits_since_us: Option<u64>,
-    pub exit: Option<Exit>,
     /// Its clock is ahead by so much.
     pub skew: Duration,
+    /// Anew in each generation.
     pub participant: Participant,
     pub link: Option<(ConnectionId, Hearing)>,
+    /// A newcomer's state as it took it beside training.
+    pub taken: Option<State>,
+    /// It wants to leave.
+    pub leaves: bool,
+    /// The last one that it has met; none (0) before it has met anybody.
+    pub generation: u64,
+    /// Members of its generation, which alone are connected.
+    pub ranks: Vec<usize>,
+    /// Steps of the job before its generation: its machine counts those since.
+    pub steps_before: u64,
+    /// Members of the epoch in which its machine is: some of these, and newcomers.
+    pub current: Vec<Member>,
+    /// Members that have left its generation in order.
+    pub left: BTreeSet<Member>,
+    /// An epoch that its machine is in, and its engine has yet to begin.
+    pub pending: Option<Decision>,
+    /// An epoch that waits for the end of neighbours.
+    pub fencing: Option<Epoch>,
+    /// It stands between two steps.
+    pub at_edge: bool,
+    /// In which epoch it has said that it waits there for newcomers.
+    pub said_edge: Option<u64>,
     pub peers: BTreeMap<usize, Peer>,
+    /// The engine's epoch, none (0) before the first of its generation; and the members there.
     pub epoch: u64,
     pub members: Vec<usize>,
-    pub entered_us: u64,
-    /// All members of the epoch are connected.
-    pub meshed: bool,
-    pub gone: BTreeSet<Member>,
-    pub fence: Fence,
-    /// Memory that came out of quarantine.
-    pub free: Vec<Region>,
     pub state: Option<State>,
     pub draw: Draw,
-    pub fetch: Fetch,
-    pub fetched: [u64; STATE_BLOCKS],
-    pub offer: Option<(u64, Sampler, Layout)>,
     pub buckets: Vec<Bucket>,
     /// Buckets, then votes, then the barrier.
     pub collectives: Vec<Collective>,
@@ -123,7 +136,18 @@ pub struct Process {
 impl Process {
     /// Whether its script has done all that a step needs of it, or has none to make: it follows what is decided.
     pub fn script_waits(&self) -> bool {
-        !self.hangs && (self.state.is_none() || self.buckets.iter().all(|bucket| bucket.filled))
+        let done = self.at_edge || self.buckets.iter().all(|bucket| bucket.gradients.is_some());
+        !self.hangs && (self.state.is_none() || done)
+    }
+
+    /// Whether it is to meet newcomers before it makes another step.
+    pub fn has_newcomers(&self) -> bool {
+        self.current.iter().any(|each| !self.ranks.contains(&(each.0 as usize)))
+    }
+
+    /// The epoch that its engine is in.
+    pub fn at(&self) -> Epoch {
+        (self.generation, self.epoch)
     }
 
     /// Which of its collectives are the votes and the barrier.

@@ -19,12 +19,10 @@ pub struct Swarm {
     /// How long backward takes, at most.
     pub compute_us: u64,
     pub latency_us: u64,
-    /// Of a block's write into a neighbour's bucket, at most.
+    /// Of a block's write into a neighbour's sums, at most.
     pub write_us: u64,
-    /// Of one block of the state on its way to a joiner, at most.
-    pub block_us: u64,
-    /// Of so many blocks that travel, one is damaged; none where it is zero.
-    pub damaged_every: u32,
+    /// How long a newcomer takes the state beside training, at most.
+    pub taking_us: u64,
     /// The leash ends evicted processes.
     pub leash: bool,
     /// By the number of events before them.
@@ -38,6 +36,8 @@ pub struct Swarm {
 }
 
 const SECOND_US: u64 = 1_000_000;
+/// Events before a process joins a small world: it is there when the first steps have been made.
+const JOINS_AT: u64 = 60;
 
 fn limits(members_min: usize, rules: Rules) -> Limits {
     Limits {
@@ -70,8 +70,7 @@ impl Swarm {
             compute_us: rng.u64(20_000..400_000),
             latency_us: rng.u64(100..20_000),
             write_us: rng.u64(100..20_000),
-            block_us: rng.u64(0..SECOND_US / 2),
-            damaged_every: [0, 0, 6][rng.usize(..3)],
+            taking_us: rng.u64(0..2 * SECOND_US),
             leash: rng.bool(),
             faults: faults(rng),
             freeze_us: rng.u64(4..12) * SECOND_US,
@@ -93,8 +92,7 @@ impl Swarm {
             compute_us: 50_000,
             latency_us: 500,
             write_us: 500,
-            block_us: 500,
-            damaged_every: 0,
+            taking_us: 50_000,
             leash: true,
             faults: Vec::new(),
             freeze_us: SECOND_US / 2,
@@ -104,14 +102,27 @@ impl Swarm {
         }
     }
 
+    /// The same with a process that joins; and it is not peaceful, though that is the only fault which it has of itself.
+    #[must_use]
+    pub fn joined(self) -> Self {
+        let faults = vec![(JOINS_AT, Fault::Join), (u64::MAX, Fault::Kill)];
+        Self { faults, freeze_us: SECOND_US, ..self }
+    }
+
+    /// Processes that join, at least.
+    pub fn newcomers(&self) -> usize {
+        self.faults.iter().filter(|(_, fault)| matches!(fault, Fault::Join)).count()
+    }
+
     /// How long both ends of a connection bear silence.
     pub fn patience(&self) -> Patience {
         Patience { silence_max: self.limits.heartbeat, by_path: self.by_path }
     }
 
-    /// Whether members leave, and nothing else happens.
+    /// Whether members leave and join, and nothing else happens.
     pub fn is_peaceful(&self) -> bool {
-        !self.faults.is_empty() && self.faults.iter().all(|(_, fault)| matches!(fault, Fault::Leave))
+        let in_order = |(_, fault): &(u64, Fault)| matches!(fault, Fault::Leave | Fault::Join);
+        !self.faults.is_empty() && self.faults.iter().all(in_order)
     }
 
     /// Whether scripts hang, and nothing else happens.

@@ -41,6 +41,8 @@ pub struct Outcome {
     /// It went on after the faults; otherwise nobody was left who could have.
     pub live: bool,
     pub steps: u64,
+    /// Generations that have met, and epochs of the last one.
+    pub generations: u64,
     pub epochs: u64,
     pub events: u64,
 }
@@ -113,6 +115,9 @@ impl World {
         for at in 0..world.swarm.founders {
             world.spawn(at % world.swarm.hosts, true);
         }
+        let founders = world.host.head.members.clone();
+        world.checker.handle_convened(1, &founders);
+        world.meet(1, &founders, &founders);
         world
     }
 
@@ -178,15 +183,15 @@ impl World {
 
     /// Members of the latest epoch that live and have a state.
     fn going(&self) -> Vec<usize> {
-        let members = self.checker.last().map_or(&[][..], |last| &last.members[..]);
+        let members = self.checker.last().map_or(&[][..], |(_, last)| &last.members[..]);
         let lives =
             |&process: &usize| self.processes[process].alive && self.processes[process].state.is_some();
         members.iter().map(|member| member.0 as usize).filter(lives).collect()
     }
 
     fn outcome(&self, live: bool) -> Outcome {
-        let epochs = self.checker.last().map_or(0, |last| last.epoch);
-        Outcome { live, steps: self.progress(), epochs, events: self.events }
+        let (generations, epochs) = self.checker.last().map_or((0, 0), |(epoch, _)| epoch);
+        Outcome { live, steps: self.progress(), generations, epochs, events: self.events }
     }
 
     /// Until faults have ended and the job has gone on. `between`: called with the number of each event before it.
@@ -253,24 +258,29 @@ pub fn run(seed: u64, bug: Option<Bug>, log: Option<&mut Vec<String>>) -> Result
     result
 }
 
-/// Every schedule of a small world in which one founder is killed before one event; gives how many there were.
-pub fn kill_everywhere(swarm: &Swarm, says_goodbye: bool) -> Result<u64, Failure> {
-    let mut runs = 0;
-    for victim in 0..swarm.founders {
+/// Every schedule of a small world in which one of its processes is killed before one event; gives how many there were, and in how
+/// many of them members met anew.
+pub fn kill_everywhere(swarm: &Swarm, says_goodbye: bool) -> Result<(u64, u64), Failure> {
+    let (mut runs, mut met) = (0, 0);
+    for victim in 0..swarm.founders + swarm.newcomers() {
         for at in 1.. {
             let mut world = World::new(at, swarm.clone(), Rng::with_seed(1), false);
-            let mut struck = false;
-            world.run(|world, events| {
-                if events == at && !world.frozen {
+            let mut frozen = true;
+            let outcome = world.run(|world, events| {
+                world.due_faults(events);
+                if events == at {
+                    frozen = world.frozen;
+                }
+                if events == at && !frozen && victim < world.processes.len() {
                     world.kill(victim, says_goodbye);
-                    struck = true;
                 }
             })?;
-            if !struck {
+            if frozen {
                 break;
             }
             runs += 1;
+            met += u64::from(outcome.generations > 1);
         }
     }
-    Ok(runs)
+    Ok((runs, met))
 }

@@ -241,8 +241,9 @@ class Coordination:
             raise FrameError(f"{message.who} comes back as member {member}, which is here")
         if message.generation is not None and message.generation > gathering.number:
             self.end(f"{message.who} has met others since the journal was written: it is an old copy")
-        gone_on = member in roster.shut_out or member not in gathering.members
-        if roster.ended is not None or (message.generation is not None and gone_on):
+        has_met = message.generation is not None
+        gone_on = member in roster.shut_out or (has_met and member not in gathering.members)
+        if roster.ended is not None or gone_on:
             self._refused.add(client)
             why = "the others went on without it" if roster.ended is None else roster.ended.why
             self._outbox.refuse(client, why)

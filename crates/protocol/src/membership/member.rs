@@ -27,13 +27,6 @@ pub enum Event {
     Gone(Member),
     /// The proposed epoch is connected, compiled and loaded here.
     Loaded(u64),
-    /// A joiner hears that its epoch has begun.
-    Begun(u64),
-    /// A joiner has the state.
-    Fetched {
-        /// Steps in it.
-        steps: u64,
-    },
     /// All sums of a step are here.
     Prepared {
         /// Which, from zero.
@@ -81,17 +74,8 @@ pub enum Action {
     },
     /// Start nothing, let what runs end, then say [`Event::Quiesced`].
     Quiesce,
-    /// Put the contributions that were kept back into the gradients.
-    Restore,
-    /// Begin an epoch: connect to its members, drop others, and mark it on every lane.
+    /// Begin an epoch: drop who is not in it, mark it on every lane, and reduce the step that was aborted, if one was, again.
     Enter(Decision),
-    /// Forget what state there is: the members of the epoch that begins now have a newer one. Then say [`Event::Fetched`].
-    Fetch,
-    /// Reduce the step that was aborted again.
-    Redo {
-        /// Which.
-        step: u64,
-    },
     /// This process takes no further part.
     Exit(Exit),
 }
@@ -210,8 +194,6 @@ impl Participant {
             Event::Lost(peer) => self.lost(peer),
             Event::Gone(member) => self.say(Note::Gone { member }),
             Event::Loaded(epoch) => self.loaded(epoch),
-            Event::Begun(epoch) => self.begun(epoch),
-            Event::Fetched { steps } => self.fetched(steps),
             Event::Prepared { step, vote } => self.prepared(step, vote),
             Event::Done { step } => self.done(step),
             Event::Quiesced if self.phase == Phase::Quiescing => {
@@ -246,6 +228,10 @@ impl Participant {
 
     fn linked(&mut self, now: Duration) -> Vec<Action> {
         (self.linked, self.polled, self.waited) = (true, now, Duration::ZERO);
+        if self.steps.is_none() {
+            // A joiner has nothing to lose, and the coordinator may be of a generation that knows nothing of its epochs.
+            (self.phase, self.epoch, self.proposed) = (Phase::Waiting, None, None);
+        }
         let epoch = self.epoch.as_ref().map(|each| each.epoch);
         let mut actions = self.say(Note::Hello {
             epoch,
@@ -298,15 +284,8 @@ impl Participant {
             Some(current) => self.phase == Phase::Training && proposal.base == current.epoch,
             None => proposal.has(self.me),
         };
-        // A joiner that had heard of an epoch that came to nothing begins anew.
-        let is_new = self.epoch.as_ref().is_none_or(|current| proposal.epoch > current.epoch);
-        let anew = is_new && proposal.fresh.contains(&self.me);
-        if !(follows || anew) || self.proposed.as_ref() == Some(&proposal) {
+        if !follows || self.proposed.as_ref() == Some(&proposal) {
             return Vec::new();
-        }
-        if anew {
-            (self.phase, self.epoch, self.steps) = (Phase::Waiting, None, None);
-            self.prepared = None;
         }
         self.proposed = Some(proposal.clone());
         vec![Action::Prepare(proposal)]
@@ -317,23 +296,6 @@ impl Participant {
             && self.epoch.is_some()
         {
             self.votes.learn(epoch, proposal.clone());
-        }
-        Vec::new()
-    }
-
-    fn begun(&mut self, epoch: u64) -> Vec<Action> {
-        if self.phase != Phase::Waiting {
-            return Vec::new();
-        }
-        match self.proposed.take_if(|proposal| proposal.epoch == epoch) {
-            Some(proposal) => self.enter(proposal),
-            None => Vec::new(),
-        }
-    }
-
-    fn fetched(&mut self, steps: u64) -> Vec<Action> {
-        if self.phase == Phase::Training && self.steps.is_none() {
-            self.steps = Some(steps);
         }
         Vec::new()
     }
@@ -376,7 +338,7 @@ impl Participant {
     /// Begins an epoch, or leaves with it.
     fn enter(&mut self, decision: Decision) -> Vec<Action> {
         let epoch = decision.epoch;
-        let (is_in, is_fresh) = (decision.has(self.me), decision.fresh.contains(&self.me));
+        let is_in = decision.has(self.me);
         self.votes.supersede(epoch);
         self.suspects.clear();
         (self.prepared, self.proposed) = (None, None);
@@ -388,12 +350,7 @@ impl Participant {
         if !is_in && self.limits.rules.broken(Bug::LeaveUnreleased) {
             return vec![Action::Exit(Exit::Left)];
         }
-        let mut actions = Vec::new();
-        if is_fresh {
-            self.steps = None;
-            actions.push(Action::Fetch);
-        }
-        actions.push(Action::Enter(decision));
+        let mut actions = vec![Action::Enter(decision)];
         actions.extend(self.say(Note::Entered { epoch }));
         if is_in && self.wants_to_leave {
             actions.extend(self.say(Note::Leave));

@@ -55,7 +55,7 @@ impl Shortage {
         Outcome::Ends(Ending::BelowMinimum { left, needed, waited, lost: lost.to_vec() })
     }
 
-    /// Between two steps, with the members `left`. `holders`: who has the state.
+    /// Between two steps, with the members `left`. `holders`: who has the state. Of those `waiting`, some may have been taken in before.
     pub fn follow_between_steps(
         &mut self,
         left: &[Member],
@@ -68,7 +68,8 @@ impl Shortage {
         if !left.iter().any(|member| holders.contains(member)) {
             return Outcome::Ends(Ending::StateLost { lost: lost.to_vec() });
         }
-        self.follow(left.len(), waiting, lost, limits, now)
+        let others = waiting.filter(|each| !left.contains(each));
+        self.follow(left.len(), others, lost, limits, now)
     }
 }
 
@@ -78,7 +79,8 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// A job that lacks members between two steps would go on with too few, with joiners that it does not need, or without state.
+    /// A job that lacks members between two steps would go on with too few, with joiners that it does not need, with one that it counts
+    /// twice, or without state.
     #[test]
     fn members_wait_between_two_steps_until_joiners_fill_up() {
         let limits = Limits { members_min: 2, rejoin_patience: SECOND * 10, ..Limits::default() };
@@ -92,7 +94,10 @@ mod tests {
         };
         assert_eq!(at(1, &left, &[]), (Outcome::Waits { begins: true }, true));
         assert_eq!(at(11, &left, &[]), (Outcome::Waits { begins: false }, true));
-        assert_eq!(at(11, &left, &joiners), (Outcome::Joined(vec![Member(7)]), false));
+        assert_eq!(
+            at(11, &left, &[Member(0), Member(7), Member(8)]),
+            (Outcome::Joined(vec![Member(7)]), false)
+        );
         assert_eq!(at(12, &left, &[]), (Outcome::Waits { begins: true }, true));
         let ended = Ending::BelowMinimum { left: 1, needed: 2, waited: SECOND * 10, lost: lost.to_vec() };
         assert_eq!(at(23, &left, &[]).0, Outcome::Ends(ended));

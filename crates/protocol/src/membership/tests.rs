@@ -274,6 +274,25 @@ fn trained() -> Participant {
     participant
 }
 
+/// A newcomer that has taken a lost member's place, and was not heard when the others met, would end their job when it comes back to
+/// another coordinator: its epoch is of a generation before, and looks newer than all in the journal.
+#[test]
+fn a_newcomer_names_no_epoch_when_it_comes_back() {
+    let mut newcomer = Participant::new(Member(7), 7, None, Limits::default(), Duration::ZERO);
+    newcomer.handle(member::Event::Linked, Duration::ZERO);
+    let members = vec![Member(0), Member(7)];
+    let (kind, fresh) = (Kind::Loss { steps: 3 }, vec![Member(7)]);
+    let filled = Decision { epoch: 9, base: 8, kind, members, fresh, evicted: vec![Member(1)] };
+    newcomer.handle(member::Event::Order(Order::Decide(filled.clone())), SECOND);
+    assert_eq!(newcomer.in_force(), Some(9));
+    newcomer.handle(member::Event::Unlinked, SECOND);
+    let hello = Note::Hello { epoch: None, host: 7, founds: false };
+    assert_eq!(newcomer.handle(member::Event::Linked, SECOND), [member::Action::Send(hello)]);
+    // The one that had decided so says so again.
+    newcomer.handle(member::Event::Order(Order::Decide(filled)), SECOND);
+    assert_eq!(newcomer.in_force(), Some(9));
+}
+
 /// Training would end with its launcher though nothing is lost, or wait for ever for one that is gone.
 #[test]
 fn a_member_needs_the_coordinator_only_after_a_loss() {

@@ -75,7 +75,6 @@ impl<'a> Side<'a> {
                 member::Action::Barrier { .. } => self.barrier = true,
                 member::Action::Commit { step, .. } => self.committed = step as usize + 1,
                 member::Action::Enter(decision) => self.entered = Some(decision),
-                member::Action::Restore | member::Action::Redo { .. } => {}
                 other => panic!("member {}: {other:?}", self.own),
             }
         }

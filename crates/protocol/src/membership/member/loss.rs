@@ -20,13 +20,9 @@ impl Participant {
     }
 
     pub(super) fn quiesce(&mut self) -> Vec<Action> {
-        let rules = self.limits.rules;
         self.phase = Phase::Quiescing;
         let mut actions = vec![Action::Quiesce];
-        if rules.broken(Bug::RestoreBeforeDecision) && self.prepared.is_none() {
-            actions.push(Action::Restore);
-        }
-        if rules.broken(Bug::ReportBeforeQuiesced) {
+        if self.limits.rules.broken(Bug::ReportBeforeQuiesced) {
             self.phase = Phase::Reported;
             actions.extend(self.report());
         }
@@ -65,7 +61,8 @@ impl Participant {
             Kind::Founded => 0,
             Kind::Planned => return vec![contradiction("a planned epoch was decided, not proposed".into())],
         };
-        if decision.fresh.contains(&self.me) {
+        // A joiner has nothing to report, and may not have heard that it should.
+        if self.steps.is_none() && decision.fresh.contains(&self.me) {
             return self.enter(decision);
         }
         if self.epoch.is_some() && self.phase != Phase::Reported && !rules.broken(Bug::ObeyTwice) {
@@ -85,11 +82,6 @@ impl Participant {
             let what = format!("{steps} steps stand, this member has {own:?}");
             return vec![contradiction(what)];
         }
-        let already = rules.broken(Bug::RestoreBeforeDecision) && self.prepared.is_none();
-        let skipped = already || rules.broken(Bug::RedoWithoutRestore);
-        let mut actions = if skipped { Vec::new() } else { vec![Action::Restore] };
-        actions.extend(self.enter(decision));
-        actions.push(Action::Redo { step: own.unwrap_or(steps) });
-        actions
+        self.enter(decision)
     }
 }
