@@ -7,6 +7,7 @@ import math
 import subprocess
 from pathlib import Path
 
+import msgspec
 import pytest
 from click.testing import CliRunner
 
@@ -16,6 +17,7 @@ from hocket.artefacts.local import Local
 from hocket.artefacts.plan import Schedule
 from hocket.cli.check import Found, command, verdict
 from hocket.errors import UsageError
+from hocket.planning.alone import coded
 from hocket.planning.default import by_hosts, default_plan
 from hocket.tools.analysis.paired import compared, settled
 from hocket.tools.analysis.to_loss import Curve, to_loss
@@ -91,6 +93,25 @@ def test_both_ways_are_trained_and_compared(tmp_path: Path, promise: str, delay_
     assert found["to_loss"]["ratio"] is not None or found["to_both"]["ratio"] is not None
     assert named in ended.stdout
     assert "mean loss of the last tenth" in " ".join(ended.stdout.split())
+
+
+def test_a_plan_that_rounds_is_compared_with_exact_means(tmp_path: Path) -> None:
+    """Broken: the synchronous run would round as the plan does, and a codec would seem to cost nothing."""
+    shapes = {"weight": (1, 10), "bias": (1,)}
+    gradients = [Gradient(name, shape, "f32") for name, shape in shapes.items()]
+    plan = coded(default_plan(gradients, by_hosts(["a", "a"])), "top_k")
+    (tmp_path / "plan.json").write_bytes(files.json_of(msgspec.structs.replace(plan, promise="lossy")))
+    # Only the first rank logs.
+    log = "hk.rank(model) == 0 and hk.log(model, loss=loss.item())"
+    arguments = ("--plan", "plan.json", "--steps", "40", "--seeds", "2", "-o", "found.json")
+    ended = check(tmp_path, *arguments, "train.py", "0.05", log=log)
+    assert ended.returncode == 0, ended.stderr
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert found["policies"] == ["top_k"]
+    # The same seeds by the same policy would give the same losses.
+    assert len({*found["losses"]["base"], *found["losses"]["other"]}) == 4
+    assert "With the policy top_k, training" in ended.stdout
+    assert "The guard" not in ended.stdout
 
 
 def test_a_script_without_losses_is_told_how_to_log_them(tmp_path: Path) -> None:
