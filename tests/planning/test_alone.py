@@ -7,15 +7,17 @@ import re
 import msgspec
 import pytest
 
+from hocket.artefacts.cluster import Cluster, Host
 from hocket.artefacts.learning import learning_of
 from hocket.artefacts.local import Local, every, localized
 from hocket.artefacts.plan import Begun, Due, Outer, Plan, Schedule, Traced, Turn
 from hocket.artefacts.plan_check import check, findings
 from hocket.artefacts.promise import Promise
 from hocket.errors import ArtefactError
-from hocket.planning import alone, delays, schedules
+from hocket.planning import alone, delays, schedules, search
 from hocket.planning.traced import has_policies
-from tests.planning.test_delays import planned
+from hocket.tools.simulation import shortlist
+from tests.planning.test_delays import planned, profile
 
 SLOW_S = 0.03
 """Computation of an iteration that waits for half a second."""
@@ -60,14 +62,32 @@ def test_progress_is_shortened_where_the_promise_lets_policies_round() -> None:
         {each.route.policy for each in plan.buckets if isinstance(each.route, Traced)}
         for plan in (short, sparse)
     ] == [
-        {"int4"},
+        {"double_squeeze"},
         {"top_k"},
     ]
-    assert "by the policy int4" in short.reason
+    assert "by the policy double_squeeze" in short.reason
     assert short.predicted_step_s <= (1 + alone.WAITS) * SLOW_S
     for plan in (short, sparse):
         check(plan)
         assert plan.promise == "lossy"
+
+
+@pytest.mark.parametrize(
+    ("codec", "links"), [("int8", 7), ("int4", 7), ("sparse_int2", 7), ("double_squeeze", 1.75)]
+)
+def test_codes_of_all_ranks_are_counted(codec: str, links: float) -> None:
+    """Broken: a codec would be chosen for the bytes of one rank's codes, where a link carries those of all."""
+
+    def exchange_s(world: int) -> float:
+        cluster = Cluster(hosts=tuple(Host(name=f"h{at}", bandwidth_bit_per_s=1e7) for at in range(world)))
+        of = msgspec.structs.replace(profile(SLOW_S), world=world)
+        found = search.considered(cluster, of, world, promise=Promise("local", local=500))
+        plan = localized(alone.coded(found.explained(found.best), codec), Local(every=4))
+        predicted_s = alone.steady(plan, found.question.graph, of).iteration_s
+        assert shortlist.alone_on(cluster, world, of)(plan) == pytest.approx(predicted_s, rel=0.06)
+        return 4 * (predicted_s - SLOW_S)
+
+    assert exchange_s(8) / exchange_s(2) == pytest.approx(links, rel=0.06)
 
 
 def test_the_progress_that_pays_is_said() -> None:

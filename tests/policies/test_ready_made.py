@@ -2,12 +2,15 @@
 
 import ast
 import inspect
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from hocket import testing
 from hocket.policies import READY_MADE, DoubleSqueeze, Int4, Int8, PartialF16, PowerSGD, SparseInt2, TopK
+from hocket.policy.policy import Policy
 from hocket.policy.topology import Topology
 from hocket.reference.kernels import KERNELS
 
@@ -205,6 +208,50 @@ def test_codecs_send_as_many_bytes_as_they_say(name, elements):
     if elements >= 40_960:
         most = elements / 2 + 4 * -(-elements // 128) if name == "int4" else elements * 4 / 200
         assert of(elements) <= most
+
+
+class Ring(Policy):
+    """What bytes are compared with."""
+
+    def on_buffer_ready(self, cx, buffer):
+        cx.all_reduce(buffer, op="mean", algorithm="ring")
+
+
+WIDTHS = {"u8": 1, "i8": 1, "f32": 4}
+PAGE = (Path(__file__).parents[2] / "docs/policies.md").read_text()
+TABLED = {
+    "`int8`": (Int8, {}),
+    "`int4`": (Int4, {}),
+    "`sparse_int2`": (SparseInt2, {}),
+    "`double_squeeze`": (DoubleSqueeze, {}),
+    "`double_squeeze`, 4 bits": (DoubleSqueeze, {"bits": 4}),
+}
+
+
+def busiest(policy, world, agreed):
+    """Most bytes that a rank sends."""
+    shapes = ((1 << 17,),)
+    (program, *_) = testing.run(policy(), world=world, shapes=shapes, agreed=agreed).programs
+    return max(
+        sum(
+            (op["src"][2] - op["src"][1]) * WIDTHS[op["wire"]]
+            for op in program.ops(rank)
+            if op["op"] == "send"
+        )
+        for rank in range(world)
+    )
+
+
+@pytest.mark.parametrize("row", TABLED)
+def test_the_page_tells_what_few_bits_send(row):
+    """Broken: who chooses a codec by the page would find more on a link than it says, the more ranks the more."""
+    policy, agreed = TABLED[row]
+    *columns, of_n = re.search(rf"^\| {re.escape(row)} \| (.*) \|$", PAGE, re.M)[1].split(" | ")
+    factor, *by_ranks = of_n.split()
+    for world, said in zip((2, 4, 8, 16), columns, strict=True):
+        found = busiest(policy, world, agreed) / busiest(Ring, world, {})
+        assert f"{found:.3g}" == said, world
+        assert found == pytest.approx(float(factor) * (world if by_ranks else 1), rel=0.005)
 
 
 @pytest.mark.parametrize("shape", ["powers", "equal", "zeros"])

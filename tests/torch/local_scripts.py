@@ -17,7 +17,7 @@ import hocket.torch as hk
 from hocket.artefacts.local import localized
 from hocket.artefacts.plan import Begun, Due, Plan, Schedule, Traced, Turn
 from hocket.errors import ReplicaError, UsageError
-from hocket.policies import Int8, TopK
+from hocket.policies import DoubleSqueeze, Int8, TopK
 from hocket.policy.context import Context
 from hocket.policy.handles import Buffer
 from hocket.policy.policy import Policy
@@ -352,6 +352,7 @@ def ways() -> dict[str, tuple[float, str]]:
         },
         "top_k": {"policy": TopK()},
         "int8": {"policy": Int8()},
+        "double_squeeze": {"policy": DoubleSqueeze()},
     }
     for name, others in made.items():
         model = network().float()

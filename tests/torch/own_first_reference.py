@@ -26,8 +26,28 @@ KINDS: dict[str, Optimizer] = {
 }
 
 
+class Centre(nn.Module):
+    """Values without their mean in earlier batches, a buffer: what a rank computes depends on whose buffer it holds."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(width))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found = x - self.mean
+        self.mean.lerp_(x.detach().mean(0), 0.25)
+        return found
+
+
+def with_buffers() -> nn.Module:
+    torch.manual_seed(3)
+    # Not before the norm: a bias there has no gradient but rounding, which optimizers without an epsilon make a whole step of.
+    first = nn.Linear(5, 7), nn.Tanh()
+    return nn.Sequential(*first, nn.BatchNorm1d(7), Centre(7), nn.Linear(7, 3)).double()
+
+
 class Case(NamedTuple):
-    """A training that is compared with the reference. `each`: buckets have different turns."""
+    """A training that is compared with the reference. `each`: buckets have different turns; `buffers`: the model has some."""
 
     lengths: tuple[int, ...]
     delay: int
@@ -37,6 +57,10 @@ class Case(NamedTuple):
     decays: bool
     micro: int
     scaled: bool = False
+    buffers: bool = False
+
+    def network(self) -> nn.Module:
+        return with_buffers() if self.buffers else network()
 
     def schedule(self) -> Schedule:
         made = schedule_of(self.lengths, self.delay, 2, self.rule)
@@ -70,9 +94,9 @@ class Reference:
 
     def __init__(self, case: Case, world: int) -> None:
         self.case, self.world = case, world
-        self.anchor = network()
+        self.anchor = case.network()
         self.optimizer = self._optimizer(self.anchor)
-        self.models = [network() for _ in range(world)]
+        self.models = [case.network() for _ in range(world)]
         self.optimizers = [self._optimizer(each) for each in self.models]
         self.own: list[list[list[torch.Tensor]]] = []
         """By iteration and rank, gradients."""
@@ -92,6 +116,7 @@ class Reference:
             for at in [*(1000 * (micro + 1) + iteration for micro in range(case.micro - 1)), iteration]:
                 loss_of(model, at, rank).backward()
             made.append([each.grad.clone() for each in model.parameters()])
+        self._give_buffers()
         self.own.append(made)
         self.norms.append([float(flat(each).norm()) for each in made])
         arrived = {
@@ -121,6 +146,12 @@ class Reference:
                     ]
                     for each in range(begin, end):
                         self._own_step(rank, at, each, mean)
+
+    def _give_buffers(self) -> None:
+        """Give all ranks, and the anchor, the first rank's buffers."""
+        for own in (*self.models[1:], self.anchor):
+            for mine, first in zip(own.buffers(), self.models[0].buffers(), strict=True):
+                mine.copy_(first)
 
     def flush(self) -> None:
         rounds = itertools.zip_longest(*(self._lacking(at) for at in (0, 1)))

@@ -81,7 +81,7 @@ def compared(
     case: Case, where: str = "cpu", *, closes: bool = False
 ) -> tuple[float, float, float, list[str]]:
     rank, world = here()
-    model = network().to(where)
+    model = case.network().to(where)
     model, optimizer = hk.distribute(
         model, KINDS[case.kind](list(model.parameters())), plan=plan_of_case(model, case)
     )
@@ -95,14 +95,24 @@ def compared(
     expected = Reference(case, world)
     for iteration in range(ITERATIONS):
         expected.iterate(iteration)
-    working = far(flat(model.parameters()), flat(expected.models[rank].parameters()))
-    anchored = far(flat(model.state_dict().values()), flat(expected.anchor.parameters()))
+    working = far(everything(model), everything(expected.models[rank]))
+    anchored = far(numbers({0: model.state_dict()}), numbers({0: expected.anchor.state_dict()}))
     state = far(numbers(optimizer.state_dict()["state"]), numbers(expected.optimizer.state_dict()["state"]))
     hk.flush(model)
     expected.flush()
-    flushed = far(flat(model.parameters()), flat(expected.anchor.parameters()))
+    flushed = far(everything(model), everything(expected.anchor))
     digests.append(digest(model, optimizer))
     return working, max(anchored, state), flushed, digests
+
+
+def everything(model: nn.Module) -> torch.Tensor:
+    return flat([*model.parameters(), *(each.double() for each in model.buffers())])
+
+
+def with_buffers(count: str) -> list[tuple[str, float, float, float, list[str]]]:
+    """Compare trainings of a model with batch norm, and with a buffer that its forward uses."""
+    having = [each._replace(buffers=True) for each in cases()]
+    return [(repr(case), *compared(case)) for case in having[: int(count)]]
 
 
 def with_a_scaler(count: str) -> list[tuple[str, float, float, float, list[str]]]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
+import signal
 from collections import Counter, defaultdict
 from pathlib import Path
 from random import Random
@@ -12,10 +14,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from hocket.settings import Settings  # noqa: E402
 from tests.support import drawn  # noqa: E402
 from tests.torch import elastic_local_join_scripts as join_scripts  # noqa: E402  # needs torch
 from tests.torch import elastic_local_scripts as scripts  # noqa: E402
-from tests.torch import trainings  # noqa: E402
+from tests.torch import recovery_scripts, trainings  # noqa: E402
 from tests.torch.elastic_scripts import EDGES, alike  # noqa: E402
 from tests.torch.test_elastic import run  # noqa: E402
 
@@ -138,3 +141,61 @@ def test_ranks_join_and_leave(name: str, tmp_path: Path, monkeypatch: pytest.Mon
         trained = [sorted(steps[step]) for step in range(len(steps))]
         expected = join_scripts.replayed(trained, members, came, name)
         torch.testing.assert_close(found[0], expected, rtol=1e-9, atol=1e-9)
+
+
+FIXTURE = Path(__file__).parents[1] / "formats/vectors/torchft-diloco/diloco_mocked_failure_recovery_0.json"
+"""Of torchft's `test_diloco_mocked_failure_recovery`, as the other fixtures of `test_local.py`: one of two replicas fails after two
+exchanges, and starts again. It takes a state at step 9: of the fragment exchanged there, the anchor; of the other one, the
+survivor's own parameters in the middle of a turn, while the survivor waits. Here newcomers come after an exchange and take the
+anchor alone, so each fragment is compared from the first exchange that both replicas make again; and as survivors do not wait,
+that is some exchanges later. Gradients are equal, so the survivor's course is that of one that waits."""
+
+
+@pytest.mark.parametrize(("fragment", "begins"), [(0, 3), (1, 0)])
+def test_a_rank_is_lost_and_comes_again_as_torchfts_does(
+    fragment: int, begins: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Broken: what is published of DiLoCo with failures would not be what is trained: a loss would move those that are left, or a
+    newcomer would begin elsewhere."""
+    survives, again = (
+        [
+            own[0]["history"][str(step)][f"layers.{fragment}.weight"][0][0]
+            for step in range(len(own[0]["history"]))
+        ]
+        for own in json.loads(FIXTURE.read_text())
+    )
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr(trainings, "SCRIPT", Path(recovery_scripts.__file__))
+    settings = Settings(timeout_s=60, start_timeout_s=30, heartbeat_timeout_s=10, on_drift="off")
+    with trainings.Local(
+        tmp_path, "aa", ("", ""), members_min=1, members_max=2, respawn=1, settings=settings
+    ) as training:
+        # The fixture's replica fails after two exchanges: here in the turn after the second one, or a later one.
+        training.trains_on(2, further=2 * recovery_scripts.EVERY)
+        os.kill(training.process("founder-1"), signal.SIGKILL)
+        training.trains_on(2, further=3 * recovery_scripts.EVERY)
+        outcome = training.end()
+        assert outcome.code == 0, training.said()
+        steps = training.steps()
+    lost, survivor, newcomer = steps["founder-1"], steps["founder-0"], steps["founder-newcomer"]
+    ours = [survivor[0]["before"], *(each["after"] for each in survivor)]
+    # From the first whole turn on, the fixture's course from its anchor is that from ours.
+    wanted = [each - survives[begins] for each in survives[begins:]]
+    assert len(wanted) >= 3 * recovery_scripts.EVERY
+    assert [each - ours[0] for each in ours[: len(wanted)]] == pytest.approx(wanted, abs=1e-6)
+    # Each later period is one period further: through the loss and the join.
+    period = survives[begins + 12] - survives[begins + 6]
+    for step, value in enumerate(ours[:-1]):
+        turns, at = divmod(step, recovery_scripts.EVERY)
+        assert value == pytest.approx(ours[0] + turns * period + wanted[at], abs=1e-6), step
+    for each in lost:
+        assert each["after"] == pytest.approx(ours[each["step"] - survivor[0]["step"] + 1], abs=1e-6)
+    # The newcomer begins with the anchor of an exchange, and goes on as the replica that came again.
+    came = newcomer[0]["step"] - survivor[0]["step"]
+    assert came > lost[-1]["step"] - survivor[0]["step"]
+    assert newcomer[0]["before"] == pytest.approx(survivor[came - 1]["anchor"], abs=1e-6)
+    first = begins + 6 if fragment else begins
+    after = [each - again[first] for each in again[first:]]
+    assert len(after) > recovery_scripts.EVERY
+    found = [newcomer[0]["before"], *(each["after"] for each in newcomer)]
+    assert [each - found[0] for each in found[: len(after)]] == pytest.approx(after, abs=1e-6)

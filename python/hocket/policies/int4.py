@@ -1,4 +1,4 @@
-"""4 bits with a scale per block, and error feedback with a decay: an eighth of the bytes, and the scales.
+"""4 bits with a scale per block, and error feedback with a decay: an eighth of the bytes, and the scales, from each rank to all.
 
 What rounding leaves is kept, and a share of it, `decay`, is added before the next rounding:
 kept + sent = decay * residual + gradient. A decay below 1 forgets what is old, where ranks step alone and the anchor has moved

@@ -1,4 +1,4 @@
-"""Top-k of each chunk in 2 bits, and error feedback with a decay: about a two-hundredth of the bytes.
+"""Top-k of each chunk in 2 bits, and error feedback with a decay: 1/205 of f32's bytes, from each rank to all.
 
 The form of SparseLoCo (arXiv 2508.15706), for progress of ranks that step alone: `count` elements of each `chunk` travel, as a
 place of 16 bits, a sign and one of two magnitudes. The rest is kept: kept + sent = decay * residual + progress.

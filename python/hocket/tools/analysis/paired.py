@@ -12,6 +12,9 @@ from hocket.errors import UsageError
 
 CONFIDENCE = 0.95
 
+WINDOW = 10
+"""Part of a run, one of as many, over which losses are averaged."""
+
 T_QUANTILES = (
     *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228),
     *(2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086),
@@ -69,5 +72,5 @@ def settled(losses: Sequence[float]) -> float:
     >>> settled([float(loss) for loss in range(20, 0, -1)])
     1.5
     """
-    last = losses[-max(1, len(losses) // 10) :]
+    last = losses[-max(1, len(losses) // WINDOW) :]
     return fmean(last) if last and all(map(math.isfinite, last)) else math.inf
