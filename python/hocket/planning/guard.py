@@ -223,12 +223,15 @@ class Enlarged(NamedTuple):
 
 
 def compatible(
-    solve: Callable[[float], Turns], walk: Walk, rule: Rule, epsilon: float = EPSILON
+    solve: Callable[[float], Turns | None], walk: Walk, rule: Rule, epsilon: float = EPSILON
 ) -> Enlarged | None:
-    """DeFT's loop: solve, check the ratio, enlarge the windows and solve again, at most 10 rounds; None if no round keeps it."""
+    """DeFT's loop: solve, check the ratio, enlarge the windows and solve again, at most 10 rounds; None if no round keeps it.
+    `solve`: None where something would never be applied."""
     for round_ in range(ROUNDS):
         factor = ENLARGED**round_
         turns = solve(factor)
+        if turns is None:
+            continue
         ratio = paper_ratio(walk, turns.merges, rule)
         if abs(ratio - 1) <= epsilon:
             return Enlarged(turns, factor, ratio)
