@@ -269,6 +269,11 @@ def test_merged_iterations_are_worth_their_noise(scale: float | None, merges: bo
     _, plan = planned(0.15, Promise("merged", merge=2), learning, rate=None)
     assert (schedules.merge_of(plan.schedule) == 2) == merges
     assert ("of a synchronous one's progress" in plan.reason) == (scale == 400)
+    if scale is None:
+        assert "efficiency unknown, counted as 1" in plan.reason
+        assert plan.evidence.efficiency is None
+    else:
+        assert (plan.evidence.efficiency == 1.0) == (not merges)
 
 
 @pytest.mark.parametrize(("share", "late"), [(5.0, 1), (30.0, 0)])

@@ -75,7 +75,7 @@ def _merged_or_late(
 
     def cost_s(choice: Choice) -> float:
         """Seconds for as much progress as a synchronous iteration makes, as far as that is known."""
-        return choice.iteration_s / (_efficiency(choice, learning) or 1.0)
+        return choice.iteration_s / efficiency.counted(_efficiency(choice, learning))
 
     synchronous = _synchronous(plan, graph, profile)
     synchronous_s = synchronous.predicted_step_s
@@ -100,6 +100,7 @@ def _merged_or_late(
         evidence = msgspec.structs.replace(synchronous.evidence, refused=refused)
         return _saying(msgspec.structs.replace(synchronous, evidence=evidence), _said_of_none(refused))
     label = f"{plan.label}, {name(best.schedule)}"
+    efficient = _efficiency(best, learning)
     own = next(checks for each, checks in checked if each is best)
     named = _named(msgspec.structs.replace(plan, evidence=synchronous.evidence), label, best.iteration_s)
     safer = _safer(best, passed, learning, cost_s)
@@ -110,9 +111,9 @@ def _merged_or_late(
         safer=safer,
         batch=profile.batch,
         accumulation=profile.accumulation,
-        evidence=msgspec.structs.replace(named.evidence, checks=own, refused=refused),
+        evidence=msgspec.structs.replace(named.evidence, checks=own, refused=refused, efficiency=efficient),
         reason=synchronous.reason
-        + _said(best, synchronous_s, _efficiency(best, learning))
+        + _said(best, synchronous_s, efficient)
         + _said_of_parts(plan.buckets, best.buckets)
         + f" That takes {extra_bytes(best.buckets, (best.schedule, *safer), learning) / 1e6:.1f} MB more memory on each rank."
         + admission.said(own, best.schedule, learning)
@@ -192,6 +193,7 @@ def imposed(plan: Plan, promise: Promise, rule: Rule) -> Plan:
 
     Raises ArtefactError if more turns would be in flight at a time than two slots can hold.
     """
+    plan = msgspec.structs.replace(plan, evidence=msgspec.structs.replace(plan.evidence, efficiency=None))
     merged, late = promise.merge or 1, promise.delay or promise.uncorrected or 0
     if (promise.local or 1) > 1:
         made = localized(plan, Local(every=promise.local or 1, late=promise.delay or 0))
@@ -316,7 +318,11 @@ def _said(choice: Choice, synchronous_s: float, efficient: float | None) -> str:
     late = f"applied up to {schedule.delay_max} late" if schedule.delay_max else "applied in time"
     if schedule.steps == "own first":
         late += ", while each rank goes on with its own"
-    progress = "" if efficient is None else f", and to make {efficient:.2f} of a synchronous one's progress"
+    progress = (
+        f": {efficiency.UNKNOWN}"
+        if efficient is None
+        else f", and to make {efficient:.2f} of a synchronous one's progress"
+    )
     return (
         f" With gradients {late}, and {choice.updates_per_iteration:.2f} updates per iteration, an iteration is predicted to take "
         f"{seconds(choice.iteration_s)} instead of {seconds(synchronous_s)}{progress}."
