@@ -1,7 +1,8 @@
 """Checks that a schedule of merged or late gradients trains like synchronous training: DeFT's preserver, and effects that it
 misses.
 
-A plan's evidence has each check's value and limit. A check without data is unknown, never passed.
+A plan's evidence has each check's value and limit. A check without data is unknown, which refuses a schedule only where `checks`
+says that no sign of trouble would show; elsewhere it is accepted, shown as unknown, and the sentinel watches.
 """
 
 from __future__ import annotations
