@@ -1,12 +1,16 @@
-"""What the rows `sixteen` and `fidelity` of `python -m benches delays` compare: models, schedules, orders of launches."""
+"""What the rows `sixteen`, `fidelity` and `links` of `python -m benches delays` compare: models, schedules, orders of launches."""
 
 from statistics import fmean
 
+import msgspec
 import pytest
 
-from benches.delays import contenders, fidelity, sixteen, table_1
+from benches.delays import contenders, fidelity, links, sixteen, table_1
 from hocket._native import schedule_faults
+from hocket.artefacts.learning import learning_of
 from hocket.artefacts.network import GOODPUT
+from hocket.artefacts.promise import EXACT, Promise
+from hocket.planning import delays, search
 from hocket.planning.for_job import updates_per_step
 
 pytestmark = pytest.mark.tools
@@ -60,3 +64,18 @@ def test_orders_of_launches_agree_up_to_the_shorter_one():
     assert fidelity.agree(simulated, [*simulated, (1, 2)])
     assert not fidelity.agree(simulated, [(0, 0), (1, 0)])
     assert not fidelity.agree(simulated, [])
+
+
+def test_the_papers_guard_fills_a_knapsack_for_each_card() -> None:
+    """Broken: DeFT as published would be compared with the busiest card for all, and half of its links idle."""
+    learning = learning_of("sgd,rate=0.001,momentum=0.5,loss=2.3,drift=1,noise=1")
+    cluster, profile = links.hosts(), msgspec.structs.replace(links.model(), learning=learning)
+    found = search.considered(cluster, profile, 4, promise=EXACT)
+    plain, graph = found.explained(found.best), found.question.graph
+    promise = Promise("uncorrected", merge=8, uncorrected=8)
+    plan = delays.scheduled(plain, graph, profile, promise, guard="paper")
+    assert {bucket.cards for bucket in plan.buckets} == {(0,), (1,)}
+    assert "one for each card, no bucket is striped" in plan.reason
+    # The paper's two links carry three of four updates at this coverage.
+    assert fmean(updates_per_step(plan)) >= links.BOTH_MIN
+    assert plan.predicted_step_s <= links.EQUAL_MAX * (profile.forward_s + profile.backward_s)

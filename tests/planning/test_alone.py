@@ -133,6 +133,7 @@ def test_a_check_imposes_the_steps_that_are_allowed() -> None:
     assert every(made.schedule) == 30
     assert made.schedule.delay_max == 2
     assert schedules.merge_of(made.schedule) == 30
+    assert made.evidence.efficiency is None
 
 
 @pytest.mark.parametrize(

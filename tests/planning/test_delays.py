@@ -19,6 +19,7 @@ from hocket.errors import UsageError
 from hocket.planning import admission, alone, delays, schedules, search
 from hocket.planning.cost import predict_on
 from hocket.planning.guard import stability_limit
+from hocket.planning.links import link_graph
 from hocket.planning.reason import seconds
 from hocket.planning.routes import reduces_means
 from hocket.planning.walk import Rule
@@ -268,6 +269,11 @@ def test_merged_iterations_are_worth_their_noise(scale: float | None, merges: bo
     _, plan = planned(0.15, Promise("merged", merge=2), learning, rate=None)
     assert (schedules.merge_of(plan.schedule) == 2) == merges
     assert ("of a synchronous one's progress" in plan.reason) == (scale == 400)
+    if scale is None:
+        assert "efficiency unknown, counted as 1" in plan.reason
+        assert plan.evidence.efficiency is None
+    else:
+        assert (plan.evidence.efficiency == 1.0) == (not merges)
 
 
 @pytest.mark.parametrize(("share", "late"), [(5.0, 1), (30.0, 0)])
@@ -355,6 +361,51 @@ def test_the_papers_guard_enlarges_its_windows() -> None:
     assert enlarged.evidence.checks[0].passed
     with pytest.raises(UsageError, match="the profile lacks"):
         planned(0.15, LATE, None, guard="paper")
+
+
+ONE_LARGE = (100_000,) * 3 + (6_000_000,) + (100_000,) * 4
+"""One layer has most of the elements, and takes longer on links than any window of computation."""
+
+
+@pytest.mark.parametrize(
+    "promise", [Promise("uncorrected", uncorrected=8, merge=8), Promise("delayed", delay=2, merge=4)]
+)
+def test_the_papers_guard_cuts_what_fits_no_window(promise: Promise) -> None:
+    """Broken: `--guard paper` would refuse what the paper's partition rule makes possible, or write a plan that no job runs."""
+    plain, plan = planned(0.15, promise, sgd(None), rate=None, guard="paper", sizes=ONE_LARGE)
+    assert plan.schedule.turns
+    assert len(plan.buckets) > len(plain.buckets)
+    check_runs(
+        plan,
+        {
+            each.name: Trained(each.name, each.shape, each.dtype)
+            for each in profile(0.15, ONE_LARGE).gradients
+        },
+    )
+    assert f"{len(plan.buckets)} buckets travel in place of {len(plain.buckets)}" in plan.reason
+    assert plan.evidence.checks[0].passed
+    # Its schedules to retreat to are of the same buckets.
+    for schedule in (plan.schedule, *plan.safer):
+        assert len(schedule.turns) == len(plan.buckets)
+
+
+def test_the_planner_takes_defts_parts_where_they_are_the_best() -> None:
+    """Broken: DeFT's schedule would be left out because of one long bucket, though it makes the shortest iterations."""
+    promise = Promise("uncorrected", uncorrected=8, merge=8)
+    plain, plan = planned(0.15, promise, sgd(None), rate=None, sizes=ONE_LARGE)
+    assert len(plan.buckets) > len(plain.buckets)
+    assert plan.predicted_step_s == pytest.approx(0.15, rel=0.01)
+    graph = link_graph(Cluster(hosts=tuple(Host(name=name, bandwidth_bit_per_s=1e9) for name in "abcd")), 4)
+    assert schedules.steady(plan, graph, profile(0.15, ONE_LARGE)).iteration_s == pytest.approx(
+        plan.predicted_step_s
+    )
+
+
+def test_the_papers_guard_refuses_what_no_rule_helps() -> None:
+    """Broken: planning would end without a word on why nothing is late, or hint at what does not help."""
+    with pytest.raises(UsageError, match="nor do parts fit") as refused:
+        planned(0.002, Promise("uncorrected", uncorrected=8, merge=8), sgd(None), rate=None, guard="paper")
+    assert "hint: leave out the guard `paper`" in str(refused.value)
 
 
 @pytest.mark.parametrize(

@@ -168,6 +168,26 @@ def test_late_gradients_at_a_rate_that_is_too_high_are_refused(files: Path) -> N
     assert "rate=… is missing" in str(wrong.exception)
 
 
+@pytest.mark.parametrize(
+    ("learning", "words", "efficient"),
+    [
+        ("sgd,rate=0.001,momentum=0,curvature=0.1", "chosen, efficiency unknown, counted as 1", None),
+        ("sgd,rate=0.001,momentum=0,curvature=0.1,noise_scale=100000", "chosen, efficiency 1.00", 1.0),
+    ],
+)
+def test_an_unknown_efficiency_is_said(
+    files: Path, learning: str, words: str, efficient: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Broken: a plan would look as good as one that is known to learn as fast."""
+    monkeypatch.setenv("COLUMNS", "200")
+    arguments = ["--promise", "merged,merge=2", "--learning", learning]
+    assert words in call(files, *arguments).output
+    evidence = json.loads(call(files, *arguments, "--json").stdout)["evidence"]
+    assert evidence["efficiency"] == (None if efficient is None else pytest.approx(efficient, abs=1e-3))
+    synchronous = json.loads(call(files, "--json").stdout)["evidence"]
+    assert synchronous["efficiency"] == 1.0
+
+
 def test_a_rank_that_computes_longer(tmp_path: Path) -> None:
     """Broken: nobody would hear that batches can be shared by speed; or the others would idle until the slow rank comes."""
     steps_s = [0.07, 0.07, 0.07, 0.21]

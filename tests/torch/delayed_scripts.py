@@ -16,16 +16,23 @@ from torch import nn
 
 import hocket.torch as hk
 from hocket._native import schedule_faults
+from hocket.artefacts.cluster import Cluster, Host
+from hocket.artefacts.needs import declared, needs_of
 from hocket.artefacts.plan import (
     AllReduce,
     Bucket,
     Part,
     Plan,
+    Ready,
     Schedule,
     Traced,
 )
+from hocket.artefacts.profile import Gradient as Profiled
+from hocket.artefacts.profile import Profile
 from hocket.errors import ArtefactError, UsageError
-from hocket.planning.buckets import plan_of
+from hocket.planning.buckets import buckets, plan_of
+from hocket.planning.links import link_graph
+from hocket.planning.schedules import papers
 from hocket.planning.walk import rate_factor
 from hocket.policies.top_k import TopK
 from hocket.torch.framework import Torch
@@ -229,6 +236,65 @@ def due(lengths: tuple[int, ...], delay: int) -> dict[int, tuple[int, int]]:
     """By the iteration at whose end it is applied: from which iteration to which a turn is."""
     ends = itertools.takewhile(lambda end: end <= ITERATIONS, itertools.accumulate(itertools.cycle(lengths)))
     return {end - 1 + delay: (begin, end) for begin, end in itertools.pairwise([0, *ends])}
+
+
+def in_parts(steps: str) -> tuple[list[int], float, float]:
+    """Sizes of buckets in DeFT's plan of a layer that fits none of its windows; how far parameters are in the end from those with
+    the same turns of the layer as a whole, and how far they have moved."""
+    plan, whole = of_a_long_layer(steps)
+    trained = []
+    for each in (plan, whole):
+        torch.manual_seed(3)
+        model = nn.Linear(400, 400).double()
+        first = flat(model)
+        model, optimizer = hk.distribute(
+            model, torch.optim.SGD(model.parameters(), lr=RATE, momentum=0.5), plan=each
+        )
+        for iteration in range(12):
+            optimizer.zero_grad()
+            draw = torch.Generator().manual_seed(100 * iteration + here()[0])
+            model(torch.randn(4, 400, generator=draw, dtype=torch.float64)).square().sum().backward()
+            optimizer.step()
+        hk.flush(model)
+        trained.append(flat(model))
+    sizes = [bucket.elements for bucket in plan.buckets]
+    return sizes, float((trained[0] - trained[1]).abs().max()), float((trained[0] - first).abs().max())
+
+
+def of_a_long_layer(steps: str) -> tuple[Plan, Plan]:
+    """DeFT's plan of one layer and two hosts, and the same turns of the layer as a whole."""
+    world = here()[1]
+    gradients = tuple(
+        Profiled(name=name, shape=shape, dtype="f64", ready_s=ready_s, needed_s=needed_s)
+        for name, shape, ready_s, needed_s in (
+            ("weight", (400, 400), 0.03, 0.0),
+            ("bias", (400,), 0.011, 0.001),
+        )
+    )
+    profile = Profile(
+        model="layer",
+        world=world,
+        steps=1,
+        forward_s=0.01,
+        backward_s=0.02,
+        optimizer_s=0.0,
+        step_s=0.03,
+        gradients=gradients,
+    )
+    hosts = tuple(Host(name=f"h{at}", bandwidth_bit_per_s=4e8) for at in range(world))
+    groups = buckets([[each] for each in gradients], AllReduce(algorithm="ring"), range(world))
+    plain = plan_of(groups, world, label="long layer")
+    graph = link_graph(Cluster(hosts=hosts), world)
+    plan = papers(plain, graph, profile, rate="linear", apart=False)
+    assert plan is not None
+    schedule = msgspec.structs.replace(plan.schedule, steps=steps)
+    turns = tuple(msgspec.structs.replace(turn, sent=Ready()) for turn in schedule.turns[0])
+    made = (
+        msgspec.structs.replace(plan, schedule=schedule),
+        msgspec.structs.replace(plain, schedule=msgspec.structs.replace(schedule, turns=(turns,) * 2)),
+    )
+    cut, whole = (msgspec.structs.replace(each, promise=declared(needs_of(each))) for each in made)
+    return cut, whole
 
 
 def trivial(kind: str) -> bool:

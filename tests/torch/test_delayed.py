@@ -33,6 +33,19 @@ def test_ranks_train_what_the_reference_does(tmp_path: Path) -> None:
         assert [label for label, _, same in found if not same] == []
 
 
+def test_parts_of_a_long_layer_train_what_the_layer_does(tmp_path: Path) -> None:
+    """Broken: a layer that DeFT's partition rule cuts would be applied in part, or its parts at different times."""
+    calls = [(f"{SCRIPTS}:in_parts", steps) for steps in ("one", "own first")]
+    ended = ranks.in_turn(calls, 2, tmp_path, settings=AT_ONCE)
+    assert ended.outcome.code == 0, ended.output
+    for returned in ended.returned:
+        for sizes, far, moved in returned:
+            assert len(sizes) > 3
+            assert sum(sizes) == 400 * 401
+            assert far < 1e-9
+            assert moved > 1e-3
+
+
 def test_a_trivial_schedule_has_the_bits_of_none(tmp_path: Path) -> None:
     """Broken: synchronous training would depend on how it is said."""
     calls = [(f"{SCRIPTS}:trivial", kind) for kind in OPTIMIZERS]

@@ -128,6 +128,9 @@ mod _native {
     /// Ticks into which a step is cut for knapsacks.
     #[pymodule_export]
     const STEP_TICKS: u32 = hocket_plan::knapsack::STEP_TICKS;
+    /// Links that a packing may have, at most.
+    #[pymodule_export]
+    const PACKED_LINKS_MAX: usize = hocket_plan::knapsack::LINKS_MAX;
     /// Limit of turns of one bucket that are open at the same time: its memory has as many copies.
     #[pymodule_export]
     const SCHEDULE_SLOTS_MAX: usize = hocket_schedule::SLOTS_MAX;

@@ -62,7 +62,8 @@ pub fn algorithm_1(
     Ok((chosen.links, chosen.profit))
 }
 
-/// DeFT's schedule of buckets, the input side first: seconds of forward, backward, and of transfer on each link.
+/// DeFT's schedule of buckets, the input side first: seconds of forward, backward, and of transfer on each link, infinite where a
+/// bucket cannot travel.
 ///
 /// `UsageError` names a bucket that fits into no window, even `capacity_factor` times as long as computation takes.
 #[pyfunction]

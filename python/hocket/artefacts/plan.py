@@ -234,7 +234,8 @@ class Refused(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class Evidence(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Reasons for this plan: seconds of a step as predicted, and the bound that no plan can beat on these links; digests of its
     inputs, by kind (`cluster`, `profile`, `tuning`); the other scored candidates; its cost if rates are off; the guard's checks of
-    its schedule, and the schedules that failed them.
+    its schedule, and the schedules that failed them. `efficiency`: share of a synchronous iteration's progress that one of its
+    schedule makes; None: not known, and counted as 1.
     """
 
     predicted_step_s: Seconds | None = None
@@ -245,6 +246,7 @@ class Evidence(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     sensitivity: tuple[Sensitivity, ...] = ()
     checks: tuple[Check, ...] = ()
     refused: tuple[Refused, ...] = ()
+    efficiency: Factor | None = 1.0
 
     @property
     def gap(self) -> float | None:

@@ -33,7 +33,7 @@ from hocket.cli.shared.output import publish
 from hocket.cli.shared.refuse import refuse
 from hocket.cli.shared.values import One
 from hocket.errors import UsageError
-from hocket.planning import delays, shares, transfer, ways
+from hocket.planning import delays, efficiency, shares, transfer, ways
 from hocket.planning import search as planner
 from hocket.planning.admission import closest
 from hocket.planning.asked import asked_for, is_builder
@@ -278,8 +278,15 @@ def _table(plan: Plan) -> Table:
         times = [_milliseconds(each.predicted_step_s)]
         if simulated:
             times.append("" if each.simulated_step_s is None else _milliseconds(each.simulated_step_s))
-        table.add_row(each.label, *times, "chosen" if each.label == plan.label else "")
+        table.add_row(each.label, *times, _chosen(plan) if each.label == plan.label else "")
     return table
+
+
+def _chosen(plan: Plan) -> str:
+    if not plan.schedule.turns:
+        return "chosen"
+    efficient = plan.evidence.efficiency
+    return f"chosen, {efficiency.UNKNOWN if efficient is None else f'efficiency {efficient:.2f}'}"
 
 
 def _checks(plan: Plan) -> list[Table]:

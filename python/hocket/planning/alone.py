@@ -73,8 +73,8 @@ def instead_of(
         if _is_better(found := of(codec), best, profile):
             best = found
     sizes = [bucket.elements for bucket in other.buckets]
-    other_s = other.predicted_step_s / (
-        efficiency.of_schedule(other.schedule, sizes, profile.learning) or 1.0
+    other_s = other.predicted_step_s / efficiency.counted(
+        efficiency.of_schedule(other.schedule, sizes, profile.learning)
     )
     if best.iteration_s > FASTER * other_s:
         words = f" Steps alone would take {seconds(best.iteration_s)} each, which is not faster: ranks step together."
@@ -89,6 +89,7 @@ def instead_of(
             *other.evidence.candidates,
         ),
         checks=(),
+        efficiency=None,
     )
     words = _said(best, other.predicted_step_s) + _said_of_progress(best.iteration_s / other_s, profile)
     return replace(made, evidence=evidence, reason=plan.reason + words)
@@ -169,7 +170,7 @@ def _said(best: Alone, other_s: float) -> str:
     codec = f", by the policy {best.codec}" if best.codec else ""
     return (
         f" Ranks step alone and exchange how far they came once in {local.every} steps{parts}{codec}{late}: an iteration is "
-        f"predicted to take {seconds(best.iteration_s)} instead of {seconds(other_s)}."
+        f"predicted to take {seconds(best.iteration_s)} instead of {seconds(other_s)}: {efficiency.UNKNOWN}."
     )
 
 

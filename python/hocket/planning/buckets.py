@@ -11,6 +11,7 @@ from hocket.artefacts.gradient import Gradient
 from hocket.artefacts.needs import bucket_needs, declared
 from hocket.artefacts.plan import Bucket, Codec, Evidence, Part, Plan, Route, Rule
 from hocket.artefacts.profile import Gradient as Profiled
+from hocket.artefacts.profile import Profile
 from hocket.planning.traffic import pairs
 
 
@@ -109,3 +110,9 @@ def sizes_of(bucket: Bucket) -> Iterator[tuple[str, int]]:
             left = 1
         else:
             yield part.variable, part.stop - part.start
+
+
+def needed_s(buckets: Sequence[Bucket], profile: Profile) -> list[float]:
+    """Return by bucket when forward first needs one of its variables."""
+    known = {each.name: each.needed_s for each in profile.gradients}
+    return [min(known[name] for name in bucket.variables) for bucket in buckets]

@@ -11,7 +11,7 @@ from hocket.artefacts.learning import Check, Learning
 from hocket.artefacts.local import Local, localized, named
 from hocket.artefacts.needs import declared, needs_of
 from hocket.artefacts.network import Network
-from hocket.artefacts.plan import Candidate, Due, Gathered, Plan, Refused, Schedule, Turn
+from hocket.artefacts.plan import Bucket, Candidate, Due, Gathered, Plan, Refused, Schedule, Turn
 from hocket.artefacts.plan_check import check
 from hocket.artefacts.profile import Profile
 from hocket.artefacts.promise import Promise
@@ -19,12 +19,13 @@ from hocket.artefacts.schedule_check import divided
 from hocket.errors import UsageError
 from hocket.planning import admission, alone, efficiency
 from hocket.planning.cost import predict_on
-from hocket.planning.guard import accepted, compatible, described, used
+from hocket.planning.guard import ENLARGED, ROUNDS, Enlarged, Turns, accepted, compatible, described, used
 from hocket.planning.reason import seconds
 from hocket.planning.routes import reduces_means
-from hocket.planning.schedules import Choice, by_need, deft, front, merge_of, steady, turns
+from hocket.planning.schedules import Choice, by_need, front, merge_of, of_plans, papers, steady, turns
 from hocket.planning.turn_memory import extra_bytes
-from hocket.planning.walk import Rule
+from hocket.planning.walk import Rule, Walk
+from hocket.planning.windows import starving, views
 from hocket.settings import Guard
 
 ALIKE = 1.02
@@ -71,12 +72,10 @@ def _merged_or_late(
         found = _deft(plan, graph, profile, promise, rule)
     else:
         found = [*front(plan, graph, profile, promise, gates=False, rate=rule)]
-    variables = [bucket.variables for bucket in plan.buckets]
-    sizes = [bucket.elements for bucket in plan.buckets]
 
     def cost_s(choice: Choice) -> float:
         """Seconds for as much progress as a synchronous iteration makes, as far as that is known."""
-        return choice.iteration_s / (efficiency.of_schedule(choice.schedule, sizes, learning) or 1.0)
+        return choice.iteration_s / efficiency.counted(_efficiency(choice, learning))
 
     synchronous = _synchronous(plan, graph, profile)
     synchronous_s = synchronous.predicted_step_s
@@ -85,7 +84,7 @@ def _merged_or_late(
         each
         for each in found
         if (merge_of(each.schedule) > 1 or each.schedule.delay_max)
-        and divided(each.schedule, variables) is None
+        and divided(each.schedule, [bucket.variables for bucket in each.buckets]) is None
         and cost_s(each) <= alone.FASTER * synchronous_s
     ]
     if not gaining:
@@ -101,19 +100,22 @@ def _merged_or_late(
         evidence = msgspec.structs.replace(synchronous.evidence, refused=refused)
         return _saying(msgspec.structs.replace(synchronous, evidence=evidence), _said_of_none(refused))
     label = f"{plan.label}, {name(best.schedule)}"
+    efficient = _efficiency(best, learning)
     own = next(checks for each, checks in checked if each is best)
     named = _named(msgspec.structs.replace(plan, evidence=synchronous.evidence), label, best.iteration_s)
     safer = _safer(best, passed, learning, cost_s)
     made = msgspec.structs.replace(
         named,
+        buckets=best.buckets,
         schedule=best.schedule,
         safer=safer,
         batch=profile.batch,
         accumulation=profile.accumulation,
-        evidence=msgspec.structs.replace(named.evidence, checks=own, refused=refused),
+        evidence=msgspec.structs.replace(named.evidence, checks=own, refused=refused, efficiency=efficient),
         reason=synchronous.reason
-        + _said(best, synchronous_s, efficiency.of_schedule(best.schedule, sizes, learning))
-        + f" That takes {extra_bytes(plan.buckets, (best.schedule, *safer), learning) / 1e6:.1f} MB more memory on each rank."
+        + _said(best, synchronous_s, efficient)
+        + _said_of_parts(plan.buckets, best.buckets)
+        + f" That takes {extra_bytes(best.buckets, (best.schedule, *safer), learning) / 1e6:.1f} MB more memory on each rank."
         + admission.said(own, best.schedule, learning)
         + _said_of_refused(refused),
     )
@@ -191,6 +193,7 @@ def imposed(plan: Plan, promise: Promise, rule: Rule) -> Plan:
 
     Raises ArtefactError if more turns would be in flight at a time than two slots can hold.
     """
+    plan = msgspec.structs.replace(plan, evidence=msgspec.structs.replace(plan.evidence, efficiency=None))
     merged, late = promise.merge or 1, promise.delay or promise.uncorrected or 0
     if (promise.local or 1) > 1:
         made = localized(plan, Local(every=promise.local or 1, late=promise.delay or 0))
@@ -234,34 +237,53 @@ def _best(choices: Sequence[Choice], cost_s: Callable[[Choice], float]) -> Choic
 
 
 def _deft(plan: Plan, graph: Network, profile: Profile, promise: Promise, rule: Rule) -> list[Choice]:
-    """DeFT's schedules, with windows that are enlarged until the ratio is kept; empty if no round keeps it."""
+    """DeFT's schedules, each of buckets cut by its partition rule, with windows that are enlarged until the ratio is kept; empty if
+    no round keeps it. Raises UsageError if a bucket fits no window, however it is cut."""
     walk = admission.walk_of(profile.learning)
     if walk is None:
         raise UsageError(
             "the guard `paper` is a ratio of losses, and the profile lacks an optimizer of SGD's kind, its noise or a loss\n"
             "hint: `hocket profile` on two ranks or more of a script that calls hk.log(model, loss=…), or --guard full"
         )
-    enlarged = compatible(
-        lambda factor: turns(deft(plan, graph, profile, rate=rule, capacity_factor=factor), 0),
-        walk,
-        rule,
-        promise.epsilon,
-    )
-    if enlarged is None:
-        return []
-    factor = enlarged.capacity_factor
-    return [*front(plan, graph, profile, promise, gates=False, rate=rule, deft_factor=factor)]
+    found = []
+    fits = False
+    for apart in views(plan, graph):
+        plans, enlarged = _enlarged(plan, graph, profile, walk, rule, epsilon=promise.epsilon, apart=apart)
+        fits |= bool(plans)
+        if enlarged is not None:
+            found.append(plans[enlarged.capacity_factor])
+    if not fits:
+        raise UsageError(starving(plan, graph, profile, capacity_factor=ENLARGED ** (ROUNDS - 1)))
+    return of_plans(found, graph, profile, promise)
+
+
+def _enlarged(
+    plan: Plan, graph: Network, profile: Profile, walk: Walk, rule: Rule, *, epsilon: float, apart: bool
+) -> tuple[dict[float, Plan], Enlarged | None]:
+    """DeFT's plans by the factor of their windows, and the first one that keeps the ratio. `apart`: as for `papers`."""
+    plans: dict[float, Plan] = {}
+
+    def solved(factor: float) -> Turns | None:
+        made = papers(plan, graph, profile, rate=rule, apart=apart, capacity_factor=factor)
+        if made is None:
+            return None
+        plans[factor] = made
+        return turns(made.schedule, 0)
+
+    return plans, compatible(solved, walk, rule, epsilon)
 
 
 def _safer(
     best: Choice, passed: Sequence[Choice], learning: Learning | None, cost_s: Callable[[Choice], float]
 ) -> tuple[Schedule, ...]:
-    """Schedules to retreat to, each with at most half the risk (lost part of the stable range) of the one before."""
+    """Schedules of the same buckets to retreat to, each with at most half the risk (lost part of the stable range) of the one
+    before."""
+    alike = [each for each in passed if each.buckets == best.buckets]
     found: list[Schedule] = []
     least = admission.risk_of(best.schedule, learning)
     while len(found) < SAFER_MAX:
         following = _best(
-            [each for each in passed if admission.risk_of(each.schedule, learning) <= least / 2], cost_s
+            [each for each in alike if admission.risk_of(each.schedule, learning) <= least / 2], cost_s
         )
         if following is None:
             break
@@ -296,11 +318,32 @@ def _said(choice: Choice, synchronous_s: float, efficient: float | None) -> str:
     late = f"applied up to {schedule.delay_max} late" if schedule.delay_max else "applied in time"
     if schedule.steps == "own first":
         late += ", while each rank goes on with its own"
-    progress = "" if efficient is None else f", and to make {efficient:.2f} of a synchronous one's progress"
+    progress = (
+        f": {efficiency.UNKNOWN}"
+        if efficient is None
+        else f", and to make {efficient:.2f} of a synchronous one's progress"
+    )
     return (
         f" With gradients {late}, and {choice.updates_per_iteration:.2f} updates per iteration, an iteration is predicted to take "
         f"{seconds(choice.iteration_s)} instead of {seconds(synchronous_s)}{progress}."
     )
+
+
+def _said_of_parts(before: Sequence[Bucket], buckets: Sequence[Bucket]) -> str:
+    """Say what DeFT's partition rule and its links have changed."""
+    words = ""
+    if len(buckets) > len(before):
+        words += (
+            f" By DeFT's partition rule, {len(buckets)} buckets travel in place of {len(before)}, so that each fits a window of "
+            "computation."
+        )
+    if [each.cards for each in buckets if each.cards] and not all(each.cards for each in before):
+        words += " By DeFT's knapsacks, one for each card, no bucket is striped over cards."
+    return words
+
+
+def _efficiency(choice: Choice, learning: Learning | None) -> float | None:
+    return efficiency.of_schedule(choice.schedule, [bucket.elements for bucket in choice.buckets], learning)
 
 
 def _said_of_refused(refused: Sequence[Refused]) -> str:

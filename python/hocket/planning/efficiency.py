@@ -14,6 +14,9 @@ from collections.abc import Sequence
 from hocket.artefacts.learning import Learning
 from hocket.artefacts.plan import Schedule
 
+UNKNOWN = "efficiency unknown, counted as 1"
+"""Words for an efficiency of None."""
+
 
 def of_merged(merged: int, ranks: int, noise_scale: float) -> float:
     """Return the efficiency of updates of so many iterations.
@@ -48,6 +51,15 @@ def of_schedule(schedule: Schedule, elements: Sequence[int], learning: Learning 
             share = size * merged / schedule.period
             lost += share * (1 - of_merged(merged, learning.ranks, learning.noise_scale))
     return 1 - lost / max(sum(elements), 1)
+
+
+def counted(efficiency: float | None) -> float:
+    """Return the number by which the planner divides an iteration's time.
+
+    >>> counted(0.5), counted(None)
+    (0.5, 1.0)
+    """
+    return 1.0 if efficiency is None else efficiency
 
 
 def updates(schedule: Schedule, elements: Sequence[int]) -> float:

@@ -1,7 +1,8 @@
 """Checks that a schedule of merged or late gradients trains like synchronous training: DeFT's preserver, and effects that it
 misses.
 
-A plan's evidence has each check's value and limit. A check without data is unknown, never passed.
+A plan's evidence has each check's value and limit. A check without data is unknown, which refuses a schedule only where `checks`
+says that no sign of trouble would show; elsewhere it is accepted, shown as unknown, and the sentinel watches.
 """
 
 from __future__ import annotations
@@ -223,12 +224,15 @@ class Enlarged(NamedTuple):
 
 
 def compatible(
-    solve: Callable[[float], Turns], walk: Walk, rule: Rule, epsilon: float = EPSILON
+    solve: Callable[[float], Turns | None], walk: Walk, rule: Rule, epsilon: float = EPSILON
 ) -> Enlarged | None:
-    """DeFT's loop: solve, check the ratio, enlarge the windows and solve again, at most 10 rounds; None if no round keeps it."""
+    """DeFT's loop: solve, check the ratio, enlarge the windows and solve again, at most 10 rounds; None if no round keeps it.
+    `solve`: None where something would never be applied."""
     for round_ in range(ROUNDS):
         factor = ENLARGED**round_
         turns = solve(factor)
+        if turns is None:
+            continue
         ratio = paper_ratio(walk, turns.merges, rule)
         if abs(ratio - 1) <= epsilon:
             return Enlarged(turns, factor, ratio)

@@ -5,8 +5,7 @@ The search is in `crates/plan/src/schedules`; this module makes its inputs from 
 
 from __future__ import annotations
 
-import itertools
-import math
+import contextlib
 from collections import Counter
 from collections.abc import Sequence
 from itertools import chain
@@ -15,6 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from hocket import _native
+from hocket.artefacts.needs import declared, needs_of
 from hocket.artefacts.network import Network
 from hocket.artefacts.plan import Bucket, Plan, Schedule
 from hocket.artefacts.plan_check import check
@@ -22,22 +22,27 @@ from hocket.artefacts.profile import Profile
 from hocket.artefacts.promise import Promise
 from hocket.errors import UsageError
 from hocket.planning import efficiency
-from hocket.planning.cards import Piece
+from hocket.planning.buckets import needed_s
 from hocket.planning.cost import pieces
 from hocket.planning.guard import Turns
-from hocket.planning.reason import seconds
 from hocket.planning.walk import Rule
+from hocket.planning.windows import fitted, timed, views
 
 OWN_STEPS = 1.5
 """Further steps of the optimizer in an iteration, and a copy, where own gradients go first."""
 
+ALIKE = 1e-9
+"""Difference of updates per iteration that counts for none."""
+
 
 class Choice(NamedTuple):
-    """A schedule, mean seconds of an iteration with it, and updates per iteration, mean over parameters."""
+    """A schedule, mean seconds of an iteration with it, updates per iteration, mean over parameters, and the buckets that it is
+    for: the plan's, or those that DeFT's partition rule makes of them."""
 
     schedule: Schedule
     iteration_s: float
     updates_per_iteration: float
+    buckets: tuple[Bucket, ...]
 
 
 def front(
@@ -48,63 +53,78 @@ def front(
     *,
     gates: bool,
     rate: Rule,
-    deft_factor: float | None = None,
 ) -> tuple[Choice, ...]:
     """Choices that a promise allows, the shortest iterations first: the Pareto front of iteration, updates and delay.
 
     The plan's own schedule is ignored. Ranks go on with their own gradients while means are late, unless the promise allows such
-    lateness uncorrected alone. DeFT's schedule is a candidate if it keeps the promise's numbers. `gates`: whether forward can wait
-    for each bucket alone. `rate`: rule of the schedules. `deft_factor`: only DeFT's schedule beside the synchronous one, with
-    windows that are this multiple of computation.
+    lateness uncorrected alone. DeFT's schedules of the buckets as they are, and of those that its partition rule makes of them, are
+    candidates if they keep the promise's numbers. `gates`: whether forward can wait for each bucket alone. `rate`: rule of the
+    schedules.
 
     Raises ArtefactError for a plan that is not sound, UsageError for a gradient that the profile lacks.
     """
     check(plan)
     places = sorted(range(len(plan.buckets)), key=lambda at: plan.buckets[at].priority)
     urgent = tuple(plan.buckets[at] for at in places)
-    merge, delay = promise.merge or 1, max(promise.delay or 0, promise.uncorrected or 0)
+    merge, delay = promise.merge or 1, _delay(promise)
     described = pieces(urgent, graph, profile, workers=plan.workers)
     sizes = [bucket.elements for bucket in plan.buckets]
     # DeFT applies no gradient in its own iteration.
-    own = _deft(urgent, profile, described, deft_factor or 1.0) if delay else None
-    kept = own is not None and merge_of(own) <= merge and own.delay_max <= delay
+    own = _kept(_papers(plan, graph, profile, rate), promise) if delay else []
     found = _native.schedule_front(
         described,
-        needed_s=_needed_s(urgent, profile),
+        needed_s=needed_s(urgent, profile),
         backward_end_s=profile.forward_s + profile.backward_s,
         step_s=profile.step_s,
-        delay_max=delay if deft_factor is None else 0,
-        merge_max=merge if deft_factor is None else 1,
+        delay_max=delay,
+        merge_max=merge,
         gates=gates,
         # Parts of a gradient in different buckets have the same turns.
         together=any(count > 1 for count in Counter(chain(*(each.variables for each in urgent))).values()),
-        others=[own] if own is not None and kept else [],
+        others=[_by_priority(each.schedule, places) for each in own if each.buckets == plan.buckets],
     )
-    rated = (
-        Choice(made, iteration_s, efficiency.updates(made, sizes))
+    rated = [
+        Choice(made, iteration_s, efficiency.updates(made, sizes), plan.buckets)
         for schedule, iteration_s, _ in found
         for made in [_rated(_in_places(schedule, places), rate)]
-    )
-    return tuple(made for each in rated if (made := _stepped(each, profile, promise)) is not None)
+    ]
+    parted = [each for each in own if each.buckets != plan.buckets]
+    rated += [steady(each, graph, profile) for each in parted]
+    allowed = [made for each in rated if (made := _stepped(each, profile, promise)) is not None]
+    return tuple(_not_dominated(allowed) if parted else allowed)
+
+
+def of_plans(plans: Sequence[Plan], graph: Network, profile: Profile, promise: Promise) -> list[Choice]:
+    """Choices of the schedules of DeFT's plans that keep the promise's numbers."""
+    predicted = [steady(each, graph, profile) for each in _kept(plans, promise)]
+    return [made for each in predicted if (made := _stepped(each, profile, promise)) is not None]
 
 
 def deft(
     plan: Plan, graph: Network, profile: Profile, *, rate: Rule, capacity_factor: float = 1.0
 ) -> Schedule:
-    """DeFT's schedule of a plan's buckets, on the busiest resource of each; windows are `capacity_factor` times computation.
+    """DeFT's schedule of a plan's buckets as they are; windows are `capacity_factor` times computation.
 
-    Raises UsageError naming a bucket that is longer than every window.
+    Raises UsageError naming a bucket, counted from the input side, that is longer than every window.
     """
     check(plan)
-    described = pieces(plan.buckets, graph, profile, workers=plan.workers)
-    timed = _timed(plan.buckets, profile, described)
-    order = _input_first(plan.buckets, profile)
-    gap_s = capacity_factor * max(math.fsum(each[0] for each in timed), math.fsum(each[1] for each in timed))
-    for at, (_, _, (busy_s,)) in zip(order, timed, strict=True):
-        if busy_s > gap_s:
-            raise UsageError(_starved(at, plan.buckets[at], busy_s, gap_s))
-    staged = _native.staged_schedule(timed, capacity_factor=capacity_factor)
-    return _rated(_in_places(staged, order), rate)
+    times = timed(plan, graph, profile)
+    staged = _native.staged_schedule(times.buckets, capacity_factor=capacity_factor)
+    return _rated(_in_places(staged, times.order), rate)
+
+
+def papers(
+    plan: Plan, graph: Network, profile: Profile, *, rate: Rule, apart: bool, capacity_factor: float = 1.0
+) -> Plan | None:
+    """DeFT's plan: the buckets as its partition rule makes them of a plan's, with its schedule; windows are `capacity_factor` times
+    computation. `apart`: each bucket keeps to one card. None: a bucket fits no window even in parts.
+
+    Raises UsageError for a gradient that the profile lacks.
+    """
+    made = fitted(plan, graph, profile, apart=apart, capacity_factor=capacity_factor)
+    if made is None:
+        return None
+    return _with(made, deft(made, graph, profile, rate=rate, capacity_factor=capacity_factor))
 
 
 def steady(plan: Plan, graph: Network, profile: Profile) -> Choice:
@@ -119,20 +139,20 @@ def steady(plan: Plan, graph: Network, profile: Profile) -> Choice:
     iteration_s, _ = _native.schedule_steady(
         pieces(urgent, graph, profile, workers=plan.workers),
         msgspec.structs.replace(plan.schedule, turns=own),
-        needed_s=_needed_s(urgent, profile),
+        needed_s=needed_s(urgent, profile),
         backward_end_s=profile.forward_s + profile.backward_s,
         step_s=profile.step_s,
     )
     if plan.schedule.steps == "own first":
         iteration_s += OWN_STEPS * profile.optimizer_s
     sizes = [bucket.elements for bucket in plan.buckets]
-    return Choice(plan.schedule, iteration_s, efficiency.updates(plan.schedule, sizes))
+    return Choice(plan.schedule, iteration_s, efficiency.updates(plan.schedule, sizes), plan.buckets)
 
 
 def by_need(buckets: Sequence[Bucket], profile: Profile) -> tuple[Bucket, ...]:
     """Reprioritise buckets by the time at which forward needs their parameters."""
-    needed_s = _needed_s(buckets, profile)
-    places = {at: place for place, at in enumerate(sorted(range(len(buckets)), key=needed_s.__getitem__))}
+    needs_s = needed_s(buckets, profile)
+    places = {at: place for place, at in enumerate(sorted(range(len(buckets)), key=needs_s.__getitem__))}
     return tuple(msgspec.structs.replace(bucket, priority=places[at]) for at, bucket in enumerate(buckets))
 
 
@@ -152,50 +172,49 @@ def turns(schedule: Schedule, bucket: int) -> Turns:
     )
 
 
-def _deft(
-    buckets: Sequence[Bucket], profile: Profile, described: Sequence[Piece], factor: float
-) -> Schedule | None:
-    """Return DeFT's schedule; None if a bucket fits no window."""
-    try:
-        staged = _native.staged_schedule(_timed(buckets, profile, described), capacity_factor=factor)
-    except UsageError:
-        return None
-    return _in_places(staged, _input_first(buckets, profile))
+def _papers(plan: Plan, graph: Network, profile: Profile, rate: Rule) -> list[Plan]:
+    """DeFT's plans of different buckets: of those as they are, if each fits a window, and of those by its partition rule."""
+    fit = (fitted(plan, graph, profile, apart=apart) for apart in views(plan, graph))
+    different = {each.buckets: each for each in (plan, *fit) if each is not None}
+    found = []
+    for each in different.values():
+        # One that fits no window.
+        with contextlib.suppress(UsageError):
+            found.append(_with(each, deft(each, graph, profile, rate=rate)))
+    return found
 
 
-def _starved(at: int, bucket: Bucket, busy_s: float, gap_s: float) -> str:
-    first, *others = bucket.variables
-    named = f"{first} and {len(others)} more" if others else first
-    return (
-        f"bucket {at} ({named}) takes {seconds(busy_s)} on its links, and no gap of computation is longer than {seconds(gap_s)}: "
-        "by DeFT's schedule its gradients would never be applied\n"
-        "hint: leave out the guard `paper`: other schedules let such a bucket travel for several iterations; or cut it into parts"
-    )
+def _with(plan: Plan, schedule: Schedule) -> Plan:
+    made = msgspec.structs.replace(plan, schedule=schedule)
+    return msgspec.structs.replace(made, promise=declared(needs_of(made)))
 
 
-def _timed(
-    buckets: Sequence[Bucket], profile: Profile, described: Sequence[Piece]
-) -> list[tuple[float, float, Sequence[float]]]:
-    """Forward, backward and transfer of each bucket, the input side first: differences between times of need and readiness."""
-    order = _input_first(buckets, profile)
-    needed_s = _needed_s(buckets, profile)
-    begins_s = [*(needed_s[at] for at in order), profile.forward_s]
-    ends_s = [*(described[at][0] - _native.BUCKET_S for at in order), profile.forward_s]
-    forward_s = [max(0.0, after - before) for before, after in itertools.pairwise(begins_s)]
-    backward_s = [max(0.0, before - after) for before, after in itertools.pairwise(ends_s)]
-    busy_s = [[max(described[at][4], default=0.0)] for at in order]
-    return list(zip(forward_s, backward_s, busy_s, strict=True))
+def _kept(plans: Sequence[Plan], promise: Promise) -> list[Plan]:
+    """Plans whose schedules keep a promise's numbers."""
+    merge, delay = promise.merge or 1, _delay(promise)
+    return [each for each in plans if merge_of(each.schedule) <= merge and each.schedule.delay_max <= delay]
 
 
-def _input_first(buckets: Sequence[Bucket], profile: Profile) -> list[int]:
-    """Buckets in the reverse order of backward, which ends at the input side."""
-    ready_s = {each.name: each.ready_s for each in profile.gradients}
-    return sorted(range(len(buckets)), key=lambda at: -max(ready_s[name] for name in buckets[at].variables))
+def _delay(promise: Promise) -> int:
+    return max(promise.delay or 0, promise.uncorrected or 0)
 
 
-def _needed_s(buckets: Sequence[Bucket], profile: Profile) -> list[float]:
-    needed_s = {each.name: each.needed_s for each in profile.gradients}
-    return [min(needed_s[name] for name in bucket.variables) for bucket in buckets]
+def _not_dominated(choices: Sequence[Choice]) -> list[Choice]:
+    """The fastest first, without those that another one is as good as in iteration, updates and delay."""
+    front: list[Choice] = []
+    for choice in sorted(choices, key=lambda each: each.iteration_s):
+        late = choice.schedule.delay_max
+        if not any(
+            each.updates_per_iteration >= choice.updates_per_iteration - ALIKE
+            and each.schedule.delay_max <= late
+            for each in front
+        ):
+            front.append(choice)
+    return front
+
+
+def _by_priority(schedule: Schedule, places: Sequence[int]) -> Schedule:
+    return msgspec.structs.replace(schedule, turns=tuple(schedule.turns[at] for at in places))
 
 
 def _in_places(schedule: Schedule, order: Sequence[int]) -> Schedule:
@@ -215,6 +234,7 @@ def _stepped(choice: Choice, profile: Profile, promise: Promise) -> Choice | Non
         msgspec.structs.replace(choice.schedule, steps="own first"),
         choice.iteration_s + OWN_STEPS * profile.optimizer_s,
         choice.updates_per_iteration,
+        choice.buckets,
     )
 
 

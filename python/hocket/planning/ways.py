@@ -7,6 +7,7 @@ and the exact packing finds the shortest window into which all buckets fit.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import msgspec
@@ -87,7 +88,8 @@ def busy_by_card(plan: Plan, graph: Network, profile: Profile) -> list[list[floa
 
 
 def assigned(busy_s: Sequence[Sequence[float]]) -> list[int]:
-    """Assign a link to each item, so that the last link is done as early as possible, given each item's seconds on each link.
+    """Assign a link to each item, so that the last link is done as early as possible, given each item's seconds on each link,
+    infinite where it may not go.
 
     Exact to a thousandth if the packings are proven.
 
@@ -113,7 +115,8 @@ def assigned(busy_s: Sequence[Sequence[float]]) -> list[int]:
 def _packed(busy_s: Sequence[Sequence[float]], window_s: float) -> list[int] | None:
     """Assign a link to each item within a window; None if not all fit."""
     tick_s = window_s / _native.STEP_TICKS
-    items = [(0, [min(2 * _native.STEP_TICKS, -int(-each // tick_s)) for each in own], 1) for own in busy_s]
+    most = 2 * _native.STEP_TICKS
+    items = [(0, [math.ceil(min(most, each / tick_s)) for each in own], 1) for own in busy_s]
     links, profit, _ = _native.pack(items, [_native.STEP_TICKS] * len(busy_s[0]))
     if profit < len(items):
         return None

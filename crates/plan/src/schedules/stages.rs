@@ -17,7 +17,7 @@ pub struct Timed {
     pub forward_s: f64,
     /// Of its layers, in backward.
     pub backward_s: f64,
-    /// By link.
+    /// By link; infinite where the bucket cannot travel.
     pub busy_s: Vec<f64>,
 }
 
@@ -171,8 +171,8 @@ impl Machine {
         let links = buckets.first().map_or(0, |bucket| bucket.busy_s.len());
         let sound = |time_s: f64| time_s.is_finite() && time_s >= 0.0;
         let all = |bucket: &Timed| {
-            let busy = bucket.busy_s.len() == links && bucket.busy_s.iter().all(|&busy_s| sound(busy_s));
-            busy && sound(bucket.forward_s) && sound(bucket.backward_s)
+            let busy = bucket.busy_s.len() == links && bucket.busy_s.iter().all(|&busy_s| busy_s >= 0.0);
+            busy && sound(fastest_s(bucket)) && sound(bucket.forward_s) && sound(bucket.backward_s)
         };
         let forward_s: f64 = buckets.iter().map(|bucket| bucket.forward_s).sum();
         let backward_s: f64 = buckets.iter().map(|bucket| bucket.backward_s).sum();
@@ -189,7 +189,7 @@ impl Machine {
         let item = |(at, bucket): (usize, &Timed)| Item {
             ready: ticks.needed(ready_s(at)),
             busy: bucket.busy_s.iter().map(|&busy_s| ticks.needed(busy_s)).collect(),
-            profit: ticks.needed(bucket.busy_s[0]),
+            profit: ticks.needed(fastest_s(bucket)),
         };
         Ok(Self {
             items: buckets.iter().enumerate().map(item).collect(),
@@ -269,8 +269,11 @@ impl Machine {
 }
 
 fn starving(bucket: usize, buckets: &[Timed]) -> PlanError {
-    let fastest_s = buckets[bucket].busy_s.iter().copied().fold(f64::INFINITY, f64::min);
     let window_s = |time: fn(&Timed) -> f64| buckets.iter().map(time).sum::<f64>();
     let gap_s = window_s(|each| each.forward_s).max(window_s(|each| each.backward_s));
-    PlanError::Starved { bucket, busy_s: fastest_s, gap_s }
+    PlanError::Starved { bucket, busy_s: fastest_s(&buckets[bucket]), gap_s }
+}
+
+fn fastest_s(bucket: &Timed) -> f64 {
+    bucket.busy_s.iter().copied().fold(f64::INFINITY, f64::min)
 }

@@ -136,6 +136,56 @@ fn a_bucket_larger_than_every_gap_is_named() {
     assert!(run.updates_per_iteration() > 0.0);
 }
 
+/// Broken: buckets that keep to one of two links would be taken for a load of one, or be sent on the other.
+#[test]
+fn buckets_that_keep_to_a_link_leave_the_other_to_others() {
+    let mut random = fastrand::Rng::with_seed(6);
+    for _ in 0..200 {
+        let count = random.usize(8..14);
+        let coverage = 0.8 + 1.7 * random.f64();
+        let one = random_buckets(&mut random, count, coverage);
+        let mut two = one.clone();
+        for (at, each) in two.iter_mut().enumerate() {
+            let busy_s = each.busy_s[0];
+            each.busy_s = if at % 2 == 0 { vec![busy_s, f64::INFINITY] } else { vec![f64::INFINITY, busy_s] };
+        }
+        let (Ok(alone), Ok(apart)) = (stages(&one, 1.0), stages(&two, 1.0)) else { continue };
+        let window_s = |time: fn(&Timed) -> f64| two.iter().map(time).sum::<f64>() * (1.0 + 1e-9);
+        let fits = |sendings: &[Sending], window_s: f64| {
+            (0..2).all(|link| {
+                let on = sendings.iter().filter(|each| each.link == link);
+                on.map(|each| two[each.bucket].busy_s[link]).sum::<f64>() <= window_s
+            })
+        };
+        for staged in &apart.iterations {
+            assert!(fits(&staged.forward, window_s(|each| each.forward_s)), "{staged:?}");
+            assert!(fits(&staged.backward, window_s(|each| each.backward_s)), "{staged:?}");
+        }
+        apart.schedule(count).check(count).expect("a session can keep it");
+        assert!(apart.updates_per_iteration() >= alone.updates_per_iteration());
+    }
+    let nowhere = [Timed { forward_s: 1.0, backward_s: 2.0, busy_s: vec![f64::INFINITY; 2] }];
+    assert!(matches!(stages(&nowhere, 1.0), Err(PlanError::Window(_))));
+}
+
+/// Broken: a faster link that is named second would not count in what a bucket is worth.
+#[test]
+fn links_may_be_named_in_any_order() {
+    let mut random = fastrand::Rng::with_seed(7);
+    for _ in 0..100 {
+        let fast_first: Vec<Timed> = random_buckets(&mut random, 10, 1.5)
+            .into_iter()
+            .map(|each| Timed { busy_s: vec![each.busy_s[0], each.busy_s[0] * 1.65], ..each })
+            .collect();
+        let slow_first: Vec<Timed> = fast_first
+            .iter()
+            .map(|each| Timed { busy_s: vec![each.busy_s[1], each.busy_s[0]], ..each.clone() })
+            .collect();
+        let updates = |buckets: &[Timed]| stages(buckets, 1.0).map(|run| run.updates_per_iteration()).ok();
+        assert_eq!(updates(&fast_first), updates(&slow_first));
+    }
+}
+
 /// Broken: predictions of schedules would not be those of links and waits. The synchronous schedule against the closed form of one step.
 #[test]
 fn the_synchronous_schedule_is_a_step_of_the_timeline() {
