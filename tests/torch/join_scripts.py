@@ -134,7 +134,7 @@ def of_a_pair(number: str, flaw: str) -> tuple[str, Fate]:
     (Path(sys.argv[1]) / f"{number}.process").write_text(str(os.getpid()))
     if where[0].isdigit():
         return "", Fate(int(number), [flaw])
-    own, _, other = where.partition(" with ")
+    own, _, other = where.rpartition(" with ")
     dies_with.append(int(other))
     return own if number == victim else "", Fate(0, [])
 
