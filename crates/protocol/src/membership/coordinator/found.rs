@@ -81,25 +81,23 @@ impl Coordinator {
     /// Takes a report of a member whose word matters. If it can matter now, all members will be looked at.
     pub(super) fn take(&mut self, from: Member, report: Report) {
         let Some(change) = &mut self.change else { return };
-        let before = change.reports.insert(from, report.clone());
-        let Some(found) = &mut change.found else { return };
-        if change.evicted.contains_key(&from) {
-            // Complaints of whoever goes count, too.
-            change.found = None;
-            return;
+        let says_more = change
+            .reports
+            .get(&from)
+            .is_none_or(|before| *before != Report { script: before.script, ..report.clone() });
+        // Complaints of whoever goes count, too.
+        let goes = change.evicted.contains_key(&from);
+        if let Some(mut found) = change.found.take().filter(|_| !goes) {
+            found.open.remove(&from);
+            found.note_script(from, report.script);
+            let may_evict = found.one_has_ended
+                || report.suspects.iter().any(|of| found.unheard.contains(of))
+                || !found.overdue.is_empty() && !found.unheard.is_empty();
+            let may_decide =
+                found.open.is_empty() && !found.disputed() && (says_more || !found.overdue.is_empty());
+            change.found = (!may_evict && !may_decide).then_some(found);
         }
-        found.open.remove(&from);
-        found.note_script(from, report.script);
-        let says_more =
-            before.is_none_or(|before| before != Report { script: before.script, ..report.clone() });
-        let may_evict = found.one_has_ended
-            || report.suspects.iter().any(|of| found.unheard.contains(of))
-            || !found.overdue.is_empty() && !found.unheard.is_empty();
-        let may_decide =
-            found.open.is_empty() && !found.disputed() && (says_more || !found.overdue.is_empty());
-        if may_evict || may_decide {
-            change.found = None;
-        }
+        change.reports.insert(from, report);
     }
 }
 
