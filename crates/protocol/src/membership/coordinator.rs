@@ -6,6 +6,7 @@
 //! restarted coordinator has to know is in the journal; the rest its members tell again when they connect.
 
 mod found;
+mod looks;
 mod loss;
 mod planned;
 
