@@ -177,7 +177,7 @@ meetings: base ## that members of simulated elastic jobs meet whatever happens, 
 	HOCKET_FUZZ_CASES=$(CASES) $(PARALLEL) $(PATIENT) tests/meetings
 
 elastic: base ## that jobs survive a death or a hang at each edge of a step, and kills, stops, cuts and joins at random: CASES of each, on real ranks
-	HOCKET_FUZZ_CASES=$(CASES) $(PARALLEL) $(PATIENT) tests/torch/test_elastic.py tests/torch/test_elastic_delayed.py tests/torch/test_absent.py tests/torch/test_join.py tests/torch/test_cuts.py tests/torch/test_resume.py
+	HOCKET_FUZZ_CASES=$(CASES) $(PARALLEL) $(PATIENT) tests/torch/test_elastic.py tests/torch/test_elastic_delayed.py tests/torch/test_absent.py tests/torch/test_join.py tests/torch/test_pairs.py tests/torch/test_cuts.py tests/torch/test_resume.py
 
 streams: base ## that calls of tensors on the tests' device have the bits of the CPU, whatever order streams leave open: CASES seeds
 	HOCKET_FUZZ_CASES=$(CASES) $(LONG) tests/torch/test_device_backend.py -k calls_have_the_bits

@@ -183,10 +183,11 @@ def hocket_job(
     members_max: int = 0,
     journal: bool = False,
     traces: bool = False,
+    script: str = "benches.elastic.rank",
 ) -> Iterator[Job]:
-    """Start a job of Hocket with a rank on each slot. `elastic`: the job survives the loss of ranks, and accepts new ones.
-    `journal`: also that of its launcher. `traces`: it writes a trace."""
-    with made(bed, "benches.elastic.rank", model) as job:
+    """Start a job of Hocket with a rank on each slot, which runs `script`. `elastic`: the job survives the loss of ranks, and
+    accepts new ones. `journal`: also that of its launcher. `traces`: it writes a trace."""
+    with made(bed, script, model) as job:
         emulation = NamespaceEmulation(bed)
         wanted = Wanted(
             store=addresses.join(emulation.address(slots[0]), emulation.port()),

@@ -26,6 +26,8 @@ from benches.elastic.jobs import (
     meeting_s,
     step_s,
 )
+from benches.elastic.light import light
+from benches.elastic.machines import machines
 from benches.elastic.rank import COPIES
 from benches.elastic.reconfigure import reconfigured_s
 from benches.elastic.silence import busy, host_killed
@@ -411,6 +413,8 @@ ROWS: dict[str, Callable[[], list[Row]]] = {
     "host-killed": host_killed,
     "busy": busy,
     "coordinator": coordinator,
+    "light": light,
+    "machines": machines,
     "nothing-fails": nothing_fails,
     "state": state,
     "sources": sources,

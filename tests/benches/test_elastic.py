@@ -6,6 +6,7 @@ import pytest
 
 from benches.elastic.goodput import counted
 from benches.elastic.jobs import Job, Step, going_on_s, longest_pause_s
+from benches.elastic.machines import Simulated
 
 pytestmark = pytest.mark.tools
 
@@ -64,3 +65,15 @@ def test_goodput_is_steps_over_those_of_the_time_that_ranks_lived():
         pytest.approx(1),
         pytest.approx(1),
     )
+
+
+def test_members_of_a_simulated_job_follow_each_decision() -> None:
+    """Broken: processor time of decisions that nobody takes, or not of all that is said about one."""
+    job = Simulated(20)
+    for decided, happens in enumerate((job.lose, job.leave, job.lose), 2):
+        job.make_step()
+        happens(max(job.members))
+        assert job.decided == decided
+        assert {each.in_force for each in job.members.values()} == {decided}
+    assert len(job.members) == 17
+    assert job.spent_s > 0

@@ -58,6 +58,21 @@ def test_it_stays_within_its_size_and_keeps_what_is_used(kept):
     assert not kept.put(NAME, bytes(20_000))
 
 
+def test_many_entries_are_kept_with_one_look_through_the_directory(kept, monkeypatch):
+    """64 ranks of a host would all stand still after a loss while the one that compiles lists the directory 63 times."""
+    looks = []
+    entries = Cache.entries
+    monkeypatch.setattr(Cache, "entries", lambda self: looks.append(self) or entries(self))
+    contents = {cache.key(bytes([at])): bytes([at]) * 900 for at in range(8)}
+    assert kept.put_all(contents)
+    assert len(looks) == 1
+    assert [kept.get(name) for name in contents] == list(contents.values())
+    assert not kept.put_all({NAME: bytes(20_000), cache.key(b"small"): b"small"})
+    assert (kept.get(NAME), kept.get(cache.key(b"small"))) == (None, b"small")
+    assert kept.put_all({cache.key(b"more", bytes([at])): bytes(900) for at in range(12)})
+    assert sum(stat.st_size for _, stat in kept.entries()) <= kept.bytes_max
+
+
 def test_writers_at_the_same_time_leave_one_whole_entry(kept):
     """Ranks of two jobs that start together would read each other's halves."""
     contents = [bytes([at]) * 3000 for at in range(8)]

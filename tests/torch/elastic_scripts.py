@@ -139,9 +139,9 @@ def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def die_with_the_next() -> None:
-    """Die at once with the rank behind this one, before a third one could notice either."""
-    process = Path(sys.argv[1]) / f"{int(os.environ['HOCKET_RANK']) + 1}.process"
+def die_with(rank: int) -> None:
+    """Die at once with that rank, before a third one could notice either."""
+    process = Path(sys.argv[1]) / f"{rank}.process"
     os.kill(int(process.read_text()), signal.SIGKILL)
     die()
 
@@ -161,7 +161,9 @@ def hold() -> None:
 
 WAYS: dict[str, Callable[[], object]] = {
     "": die,
-    "with the next": die_with_the_next,
+    "with 0": partial(die_with, 0),
+    "with 1": partial(die_with, 1),
+    "with 2": partial(die_with, 2),
     "stopped": lambda: os.kill(os.getpid(), signal.SIGSTOP),
     "terminated": lambda: os.kill(os.getpid(), signal.SIGTERM),
     "pauses": lambda: time.sleep(PAUSE_S),

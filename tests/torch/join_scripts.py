@@ -39,7 +39,7 @@ from hocket.torch.in_training import distributed_of
 from hocket.training.assemble import furnish, newcomers
 from hocket.training.checkpoint import states
 from hocket.training.step.reducing import ReducingSession
-from tests.torch.elastic_scripts import digest
+from tests.torch.elastic_scripts import Fate, die_inside, digest
 
 WIDTH, OUTPUTS, SAMPLES, BATCH, RATE, CHOSEN_FOR, STEPS_OF_A_CYCLE = 12, 3, 90, 2, 0.05, 4, 25
 WIDE = 20_000
@@ -112,8 +112,31 @@ def replayed(steps: list[list[list[int]]], width: int = WIDTH) -> list[torch.Ten
     return [parameter.detach() for parameter in model.parameters()]
 
 
+dies_with: list[int] = []
+"""Numbers of processes that die at once with this one."""
+
+
 def die(*_: Any) -> None:
+    for number in dies_with:
+        os.kill(int((Path(sys.argv[1]) / f"{number}.process").read_text()), signal.SIGKILL)
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def of_a_pair(number: str, flaw: str) -> tuple[str, Fate]:
+    """What is wrong with the process of that number, and where in a step it dies.
+
+    `flaw`: if two are to die, `NUMBER:STEP:EDGE with OTHER` as victims have it, or `NUMBER:FLAW with OTHER`. The process of that
+    number dies there, and takes the other one along.
+    """
+    victim, _, where = flaw.partition(":")
+    if not where:
+        return flaw, Fate(0, [])
+    (Path(sys.argv[1]) / f"{number}.process").write_text(str(os.getpid()))
+    if where[0].isdigit():
+        return "", Fate(int(number), [flaw])
+    own, _, other = where.rpartition(" with ")
+    dies_with.append(int(other))
+    return own if number == victim else "", Fate(0, [])
 
 
 def dies_before(owner: Any, name: str, *, times: int = 0) -> None:
@@ -227,18 +250,22 @@ def break_down(flaw: str, directory: Path, *, founds: bool) -> None:
             dies_before(Membership, "begin", times=int(founds))
         case "dies before its first step with newcomers":
             dies_before(Membership, "resumed")
+        case "raises":
+            sys.excepthook = says_slowly
 
 
 def trained(directory: Path, name: str, flaw: str) -> None:
     """One rank of that `name`, to which a founder's rank is added, or the number of who takes a founder's place. `flaw`: what is
     wrong with it, or special."""
     founds = "HOCKET_RANK" in os.environ
-    if founds or "HOCKET_MEMBER" in os.environ:
-        name += f"-{os.environ['HOCKET_RANK' if founds else 'HOCKET_MEMBER']}"
+    number = os.environ.get("HOCKET_RANK", os.environ.get("HOCKET_MEMBER"))
+    fate = Fate(0, [])
+    if number is not None:
+        name += f"-{number}"
+        flaw, fate = of_a_pair(number, flaw)
     break_down(flaw, directory, founds=founds)
     break_preparation(flaw)
-    if flaw == "raises":
-        sys.excepthook = says_slowly
+    die_inside(fate.at)
     model, optimizer, scheduler = made(WIDE if flaw == "wide" else WIDTH + (flaw == "another model"))
     if flaw == "dies in its first step":
         model.flag.register_hook(die)
@@ -246,6 +273,7 @@ def trained(directory: Path, name: str, flaw: str) -> None:
     model, optimizer = hk.distribute(
         model, optimizer, plan=plan, policy=Sums() if flaw == "a policy" else None
     )
+    model.layers[0].weight.register_hook(lambda _: fate.at("backward"))
     hk.extra_state(model, "scheduler", scheduler.state_dict, scheduler.load_state_dict)
     hk.scale_lr(model, "linear", world=CHOSEN_FOR)
     told: list[Any] = []
@@ -277,8 +305,11 @@ def trained(directory: Path, name: str, flaw: str) -> None:
                     (directory / "waiting").touch()
                     while not (directory / "loaded").exists():
                         time.sleep(SLOW_S)
+                fate.step = draw["draws for"]
                 optimizer.zero_grad()
-                model(batch.tolist(), stops=(directory / "stop").exists()).backward()
+                loss = model(batch.tolist(), stops=(directory / "stop").exists())
+                fate.at("forward")
+                loss.backward()
                 step = distributed_of(model).session.iteration
                 stops = model.flag.grad is not None and bool(model.flag.grad > 0)
                 # Before the optimizer's step, since the script of a rank that leaves ends there, and others die there.
@@ -300,6 +331,7 @@ def trained(directory: Path, name: str, flaw: str) -> None:
                 steps.write(json.dumps(record) + "\n")
                 told.clear()
                 optimizer.step()
+                fate.at("optimizer")
                 scheduler.step()
                 if stops:
                     torch.save([each.detach() for each in model.parameters()], directory / f"{name}.pt")

@@ -127,7 +127,7 @@ def test_ranks_that_share_no_part_may_be_lost_at_once(victims: tuple[str, ...], 
 
 def test_an_owner_and_its_second_that_are_lost_at_once_end_the_job_by_their_names(tmp_path: Path) -> None:
     """Broken: the others would train on with optimizer state that begins anew, and nobody would know."""
-    outcome, output = run(tmp_path, list("abcd"), "AdamW", "1:5:launched with the next", script=SCRIPT)
+    outcome, output = run(tmp_path, list("abcd"), "AdamW", "1:5:launched with 2", script=SCRIPT)
     assert outcome.code != 0, output
     assert "rank 1 on b and rank 2 on c, which are lost, were the only owners of elements" in output
     assert "hint: go on from a checkpoint" in output

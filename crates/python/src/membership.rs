@@ -80,12 +80,28 @@ fn of_member(py: Python<'_>, action: &member::Action) -> MemberAction {
     }
 }
 
-fn of_coordinator(py: Python<'_>, action: &coordinator::Action) -> MemberAction {
+/// The last order, and its bytes: an order to many members is encoded once.
+#[derive(Default)]
+struct Encoded<'a>(Option<(&'a Order, Option<Py<PyBytes>>)>);
+
+impl<'a> Encoded<'a> {
+    fn body(&mut self, py: Python<'_>, order: &'a Order) -> Option<Py<PyBytes>> {
+        let known = self.0.take().filter(|(known, _)| *known == order);
+        let (_, bytes) = self.0.insert(known.unwrap_or_else(|| (order, body(py, &order.encode()))));
+        bytes.as_ref().map(|bytes| bytes.clone_ref(py))
+    }
+}
+
+fn of_coordinator<'a>(
+    py: Python<'_>,
+    action: &'a coordinator::Action,
+    encoded: &mut Encoded<'a>,
+) -> MemberAction {
     use coordinator::Action;
     let plain = |kind| MemberAction { kind, ..MemberAction::default() };
     match action {
         Action::Send { to, order } => {
-            MemberAction { member: Some(to.0), bytes: body(py, &order.encode()), ..plain("send") }
+            MemberAction { member: Some(to.0), bytes: encoded.body(py, order), ..plain("send") }
         }
         Action::Write(decision) => {
             let record = PyBytes::new(py, &journal::encode(decision)).unbind();
@@ -255,7 +271,8 @@ impl Coordinator {
     fn handle(&self, py: Python<'_>, event: coordinator::Event, now_s: f64) -> PyResult<Vec<MemberAction>> {
         let now = duration(py, now_s)?;
         let actions = self.0.lock().unwrap_or_else(PoisonError::into_inner).handle(event, now);
-        Ok(actions.iter().map(|action| of_coordinator(py, action)).collect())
+        let mut encoded = Encoded::default();
+        Ok(actions.iter().map(|action| of_coordinator(py, action, &mut encoded)).collect())
     }
 }
 

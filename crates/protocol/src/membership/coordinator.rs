@@ -5,9 +5,12 @@
 //! number of steps that a report names stands. Between changes, joiners and leavers become planned epochs. What a
 //! restarted coordinator has to know is in the journal; the rest its members tell again when they connect.
 
+mod found;
+mod looks;
 mod loss;
 mod planned;
 
+use self::found::Found;
 use super::shortage::Shortage;
 use super::{Decision, Ending, Kind, Limits, Note, Order, PAUSE_MAX, Report};
 use crate::planted::Bug;
@@ -74,6 +77,8 @@ struct Change {
     reports: BTreeMap<Member, Report>,
     /// Whom, since when, and why.
     evicted: BTreeMap<Member, (Duration, String)>,
+    /// What was found when all members were last looked at; none if it may not hold any more.
+    found: Option<Found>,
 }
 
 /// The machine. Durations inside are its own waking time: a coordinator that was stopped does not blame members for it.
@@ -165,6 +170,20 @@ impl Coordinator {
         self.polled = now;
         if self.ended {
             return Vec::new();
+        }
+        // What these may change is known without a look at all members, of whom each says them once in every change.
+        let is_apart = match &event {
+            Event::Note { note: Note::Report(_) | Note::Entered { .. } | Note::Leave, .. } => true,
+            Event::Note { note: Note::Gone { member }, .. } | Event::Gone(member) => {
+                self.gone.contains(member)
+            }
+            Event::Note { note: Note::Hello { .. }, .. }
+            | Event::Unlinked(_)
+            | Event::Written
+            | Event::Tick => false,
+        };
+        if let Some(change) = self.change.as_mut().filter(|_| !is_apart) {
+            change.found = None;
         }
         let mut actions = match event {
             Event::Note { from, note } => self.note(from, note),
@@ -281,9 +300,7 @@ impl Coordinator {
             return Vec::new();
         }
         let actions = self.recall();
-        if let Some(change) = &mut self.change {
-            change.reports.insert(from, report);
-        }
+        self.take(from, report);
         actions
     }
 
@@ -314,8 +331,12 @@ impl Coordinator {
             return self.found();
         }
         if self.change.is_some() {
+            if self.rests() {
+                return Vec::new();
+            }
             let mut actions = self.evict();
             actions.extend(self.decide());
+            self.note_found();
             return actions;
         }
         let mut actions = self.settle();

@@ -9,20 +9,29 @@ use std::collections::{BTreeMap, BTreeSet};
 /// `complaints` are pairs of who cannot hear whom. Evicts first whoever has more complaints against it, then the younger (the larger
 /// number), until nobody complains of anybody who stays. Gives each with how many complained of it at that moment.
 pub fn evicted(complaints: &BTreeSet<(Member, Member)>) -> Vec<(Member, usize)> {
-    let mut open = complaints.clone();
-    let mut gone = Vec::new();
-    loop {
-        let mut against = BTreeMap::new();
-        for &(_, accused) in &open {
-            *against.entry(accused).or_insert(0) += 1;
-        }
-        // An accuser nobody complains of is not a candidate: where one cannot hear another that is well, the word of one counts.
-        let Some((&member, &count)) = against.iter().max_by_key(|&(&member, &count)| (count, member)) else {
-            return gone;
-        };
-        gone.push((member, count));
-        open.retain(|&(by, accused)| by != member && accused != member);
+    let mut against: BTreeMap<Member, usize> = BTreeMap::new();
+    let mut accused_by: BTreeMap<Member, Vec<Member>> = BTreeMap::new();
+    for &(by, accused) in complaints {
+        *against.entry(accused).or_default() += 1;
+        accused_by.entry(by).or_default().push(accused);
     }
+    let mut gone = Vec::new();
+    // An accuser nobody complains of is not a candidate: where one cannot hear another that is well, the word of one counts.
+    while let Some((member, count)) =
+        against.iter().map(|(&member, &count)| (member, count)).max_by_key(|&(m, n)| (n, m))
+    {
+        gone.push((member, count));
+        against.remove(&member);
+        for accused in accused_by.remove(&member).unwrap_or_default() {
+            if let Some(open) = against.get_mut(&accused) {
+                *open -= 1;
+                if *open == 0 {
+                    against.remove(&accused);
+                }
+            }
+        }
+    }
+    gone
 }
 
 #[cfg(test)]

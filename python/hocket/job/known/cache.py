@@ -17,7 +17,7 @@ import logging
 import os
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -100,19 +100,32 @@ class Cache:
 
     def put(self, name: str, content: bytes) -> bool:
         """Keep `content`; return whether it is kept now."""
-        if len(content) + DIGEST_BYTES > self.bytes_max:
-            return False
+        return self.put_all({name: content})
+
+    def put_all(self, contents: Mapping[str, bytes]) -> bool:
+        """Keep contents by name; return whether all are kept now: the last one is, unless it is too large.
+
+        The directory is looked through once: for each of many, that takes longer than to write it.
+        """
+        kept = {
+            name: content
+            for name, content in contents.items()
+            if len(content) + DIGEST_BYTES <= self.bytes_max
+        }
+        if not kept:
+            return not contents
         try:
             self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             if not self.is_own():
                 return False
-            with tempfile.NamedTemporaryFile(dir=self.directory, suffix=UNFINISHED, delete=False) as file:
-                file.write(hashlib.sha256(content).digest() + content)
-            Path(file.name).replace(self._path(name))
+            for name, content in kept.items():
+                with tempfile.NamedTemporaryFile(dir=self.directory, suffix=UNFINISHED, delete=False) as file:
+                    file.write(hashlib.sha256(content).digest() + content)
+                Path(file.name).replace(self._path(name))
         except OSError:
             return False
-        self._trim(name)
-        return True
+        self._trim(next(reversed(kept)))
+        return len(kept) == len(contents)
 
     @contextlib.contextmanager
     def locked(self, name: str, timeout_s: float) -> Iterator[bool]:

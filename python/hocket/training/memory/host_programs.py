@@ -39,8 +39,7 @@ def compiled(job: Job, determined_by: bytes, make: Callable[[], Sequence[Program
         # A part of a program lacks what others pass on.
         made = [each.relayed(relays) if relays else each for each in make()]
         if kept.bytes_max:
-            for name, content in zip(names.values(), Program.parts_to_bytes(made, host), strict=True):
-                kept.put(name, content)
+            kept.put_all(dict(zip(names.values(), Program.parts_to_bytes(made, host), strict=True)))
         return made
 
 

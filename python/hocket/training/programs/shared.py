@@ -152,9 +152,11 @@ class _Work:
         if made is None or None in contents.values():
             contents = self._written(host, traces)
             made = self._read(contents[self._job.rank])
-        held = [kept.put(names[rank], content) for rank, content in contents.items() if content is not None]
+        held = kept.put_all(
+            {names[rank]: content for rank, content in contents.items() if content is not None}
+        )
         entries = {rank: (names[rank], _hash(content or b"")) for rank, content in contents.items()}
-        return made, entries if all(held) else {}
+        return made, entries if held else {}
 
     def _written(self, host: list[int], traces: list[Trace]) -> dict[int, bytes | None]:
         """Return the entry of each rank of a host, with the parts of these ranks alone."""

@@ -18,8 +18,12 @@ impl Coordinator {
         let Some(change) = &mut self.change else { return Vec::new() };
         let mut new: Vec<(Member, String)> = Vec::new();
         let age = awake.saturating_sub(change.since);
+        let mut against: BTreeMap<Member, usize> = BTreeMap::new();
+        for (_, of) in &complaints {
+            *against.entry(*of).or_default() += 1;
+        }
         for &member in concerned.iter().filter(|member| !change.evicted.contains_key(member)) {
-            let count = complaints.iter().filter(|(_, of)| *of == member).count();
+            let count = against.get(&member).copied().unwrap_or_default();
             let comes_back = self.awaited.contains(&member) && !self.gone.contains(&member);
             let linked = self.links.contains(&member) || comes_back;
             let report = change.reports.get(&member);
@@ -138,7 +142,8 @@ impl Coordinator {
             return self.end(Ending::StateLost { lost });
         };
         // A leaver's last step may be long ago.
-        let behind = reports.iter().filter(|(member, _)| basis.has(***member)).find(|(_, report)| {
+        let goes_on: BTreeSet<_> = members.iter().copied().collect();
+        let behind = reports.iter().filter(|(member, _)| goes_on.contains(**member)).find(|(_, report)| {
             report.steps.is_some_and(|own| own != steps && !(own + 1 == steps && report.prepared))
         });
         if let Some((&&member, &report)) = behind.filter(|_| !rules.broken(Bug::DecideLeastStep)) {
@@ -152,7 +157,7 @@ impl Coordinator {
         let after = in_vain.then_some(steps);
         // Those of a planned epoch that comes to nothing have reported, too.
         let planned = pending.iter().flat_map(|pending| &pending.fresh);
-        let planned = planned.filter(|member| stays.contains(member) && !basis.has(**member));
+        let planned = planned.filter(|member| stays.contains(member) && !goes_on.contains(member));
         let others = self.joiners.iter().filter(|member| !concerned.contains(member));
         let (left, lost, waiting) = (members.len(), self.lost(), planned.chain(others).copied());
         let joiners = match self.shortage.follow(left, waiting, &lost, &self.limits, self.awake) {

@@ -2,15 +2,15 @@
 
 use super::{Action, Coordinator};
 use crate::membership::{Decision, Kind, Order};
-use std::time::Duration;
+use hocket_ids::Member;
+use std::collections::BTreeSet;
 
 impl Coordinator {
     /// A planned epoch in which all its members are has begun for good; leavers may go.
     pub(super) fn settle(&mut self) -> Vec<Action> {
-        let all_in = |(pending, _): &(Decision, Duration)| {
-            pending.members.iter().all(|member| self.entered.contains(member))
-        };
-        let Some((pending, _)) = self.pending.take_if(|pending| all_in(pending)) else {
+        let entered = &self.entered;
+        let Some((pending, _)) = self.pending.take_if(|(pending, _)| are_in(&pending.members, entered))
+        else {
             let late = self
                 .pending
                 .as_ref()
@@ -39,7 +39,7 @@ impl Coordinator {
     /// Joiners and leavers make the next epoch, once the last one is settled.
     pub(super) fn plan(&mut self) -> Vec<Action> {
         let Some(base) = &self.base else { return Vec::new() };
-        if self.pending.is_some() || !base.members.iter().all(|member| self.entered.contains(member)) {
+        if self.pending.is_some() || !are_in(&base.members, &self.entered) {
             return Vec::new();
         }
         let mut members: Vec<_> =
@@ -66,4 +66,9 @@ impl Coordinator {
         };
         self.write(decision)
     }
+}
+
+/// Whether all members of the newest epoch are in it. Counted first: each says once that it is.
+fn are_in(members: &[Member], entered: &BTreeSet<Member>) -> bool {
+    entered.len() >= members.len() && members.iter().all(|member| entered.contains(member))
 }
