@@ -131,7 +131,8 @@ class Simulated:
 def machines() -> list[Row]:
     """Rows of losses and leaves, from the first note of each until all members are in the epoch that follows."""
     job, draw = Simulated(WORLD), random.Random(0)  # noqa: S311  # no secret
-    lost_s, left_s = [], []
+    lost_s: list[float] = []
+    left_s: list[float] = []
     for spent_s, happens in [(lost_s, job.lose), (left_s, job.leave)] * TURNS:
         job.make_step()
         job.spent_s, decided = 0.0, job.decided
