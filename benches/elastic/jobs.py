@@ -239,13 +239,27 @@ def any_rank(job: Job, draw: random.Random, since_s: float, world: int = WORLD) 
 
 def going_on_s(later: Steps, survivors: Callable[[int], bool], *, at_s: float, world: int) -> float:
     """Seconds from `at_s` until the last surviving process has made its first step among `world` ranks, less a step among them."""
-    own = [
+    own = _since(later, survivors, at_s, world)
+    return _first_s(own) - at_s - step_s(own)
+
+
+def stepped_s(later: Steps, survivors: Callable[[int], bool], *, at_s: float, world: int) -> float:
+    """Seconds from `at_s` until the last surviving process has made its first step among `world` ranks."""
+    return _first_s(_since(later, survivors, at_s, world)) - at_s
+
+
+def _since(later: Steps, survivors: Callable[[int], bool], at_s: float, world: int) -> list[Sequence[Step]]:
+    """Return the steps of each survivor among `world` ranks since `at_s`."""
+    return [
         [each for each in steps if each.world == world and each.at_s > at_s]
         for process, steps in later.items()
         if survivors(process)
     ]
-    firsts = [steps[0].at_s for steps in own if steps]
-    return max(firsts) - at_s - step_s(own)
+
+
+def _first_s(own: Sequence[Sequence[Step]]) -> float:
+    """Return when the last process has made its first step."""
+    return max(steps[0].at_s for steps in own if steps)
 
 
 def step_s(steps: Sequence[Sequence[Step]]) -> float:

@@ -10,7 +10,7 @@ import random
 import signal
 import time
 
-from benches.elastic.jobs import GIGABIT, hocket_job, step_s
+from benches.elastic.jobs import GIGABIT, hocket_job, step_s, stepped_s
 from benches.row import Row
 from hocket.artefacts.cluster import Cluster, Host
 from hocket.tools.testbed import Testbed
@@ -38,12 +38,7 @@ def light() -> list[Row]:
                     os.kill(victim, signal.SIGKILL)
                     at_s = time.monotonic()
                     later = job.settled(left, since_s=at_s)
-                    others = [own for process, own in later.items() if process != victim]
-                    firsts = [
-                        next(each for each in own if each.at_s > at_s and each.world == left)
-                        for own in others
-                    ]
-                    all_s.append(max(each.at_s for each in firsts) - at_s)
+                    all_s.append(stepped_s(later, victim.__ne__, at_s=at_s, world=left))
     return [
         Row.over(
             started_s,

@@ -20,7 +20,7 @@ WORLD, OF_A_HOST = 1024, 8
 TURNS = 20
 DECIDES_MS = 10.0
 Event = tuple[Callable[..., Sequence[_native.MemberAction]], *tuple[object, ...]]
-"""What the coordinator hears, and details of it."""
+"""Call of the coordinator's machine, with its arguments."""
 LEAST_S = 1e-5
 """Time that passes between two events, on the clock of the machines."""
 
@@ -131,17 +131,17 @@ class Simulated:
 def machines() -> list[Row]:
     """Rows of losses and leaves, from the first note of each until all members are in the epoch that follows."""
     job, draw = Simulated(WORLD), random.Random(0)  # noqa: S311  # no secret
-    lost_s: list[float] = []
-    left_s: list[float] = []
-    for spent_s, happens in [(lost_s, job.lose), (left_s, job.leave)] * TURNS:
+    lost_ms: list[float] = []
+    left_ms: list[float] = []
+    for spent_ms, happens in [(lost_ms, job.lose), (left_ms, job.leave)] * TURNS:
         job.make_step()
         job.spent_s, decided = 0.0, job.decided
         happens(draw.choice(sorted(job.members)))
         if job.decided != decided + 1 or len({each.in_force for each in job.members.values()}) != 1:
             raise PeerError("the members are not all in the next epoch")
-        spent_s.append(job.spent_s * 1e3)
+        spent_ms.append(job.spent_s * 1e3)
     what = f"processor time of the coordinator's machine, {WORLD} members, {OF_A_HOST} of a host"
     return [
-        Row.over(lost_s, name="machines", what=f"{what}: one is lost", target=DECIDES_MS, unit="ms"),
-        Row.over(left_s, name="machines", what=f"{what}: one leaves", target=DECIDES_MS, unit="ms"),
+        Row.over(lost_ms, name="machines", what=f"{what}: one is lost", target=DECIDES_MS, unit="ms"),
+        Row.over(left_ms, name="machines", what=f"{what}: one leaves", target=DECIDES_MS, unit="ms"),
     ]

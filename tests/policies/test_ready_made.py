@@ -211,7 +211,7 @@ def test_codecs_send_as_many_bytes_as_they_say(name, elements):
 
 
 class Ring(Policy):
-    """What bytes are compared with."""
+    """Policy of a ring, with whose bytes others are compared."""
 
     def on_buffer_ready(self, cx, buffer):
         cx.all_reduce(buffer, op="mean", algorithm="ring")

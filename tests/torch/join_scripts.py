@@ -123,7 +123,7 @@ def die(*_: Any) -> None:
 
 
 def of_a_pair(number: str, flaw: str) -> tuple[str, Fate]:
-    """What is wrong with the process of that number, and where in a step it dies.
+    """Return the flaw of the process of that number, and where in a step it dies.
 
     `flaw`: if two are to die, `NUMBER:STEP:EDGE with OTHER` as victims have it, or `NUMBER:FLAW with OTHER`. The process of that
     number dies there, and takes the other one along.

@@ -144,11 +144,12 @@ def test_ranks_join_and_leave(name: str, tmp_path: Path, monkeypatch: pytest.Mon
 
 
 FIXTURE = Path(__file__).parents[1] / "formats/vectors/torchft-diloco/diloco_mocked_failure_recovery_0.json"
-"""Of torchft's `test_diloco_mocked_failure_recovery`, as the other fixtures of `test_local.py`: one of two replicas fails after two
-exchanges, and starts again. It takes a state at step 9: of the fragment exchanged there, the anchor; of the other one, the
-survivor's own parameters in the middle of a turn, while the survivor waits. Here newcomers come after an exchange and take the
-anchor alone, so each fragment is compared from the first exchange that both replicas make again; and as survivors do not wait,
-that is some exchanges later. Gradients are equal, so the survivor's course is that of one that waits."""
+"""Fixture of torchft's `test_diloco_mocked_failure_recovery`, as the other fixtures of `test_local.py`: one of two replicas
+fails after two exchanges, and starts again. It takes a state at step 9: of the fragment exchanged there, the anchor; of the
+other one, the survivor's own parameters in the middle of a turn, while the survivor waits. Here newcomers come after an
+exchange and take the anchor alone, so each fragment is compared from the first exchange that both replicas make again; and
+as survivors do not wait, that is some exchanges later. Gradients are equal, so the survivor's course is that of one that
+waits."""
 
 
 @pytest.mark.parametrize(("fragment", "begins"), [(0, 3), (1, 0)])

@@ -207,8 +207,8 @@ class Anchor:
                     means = steps.setdefault((each.iterations[at], each.factor), {})
                     means |= self._stepping(each.mean.names, each.mean.views, each.unmade)
             for (iteration, factor), means in steps.items():
-                scaled = _scaled(means, self._clips.of_mean(iteration))
-                self._values.step(scaled, self._options.get(iteration), factor)
+                scale = self._clips.of_mean(iteration)
+                self._values.step(means, self._options.get(iteration), scale, factor)
 
     def _replay(self, arrivals: Sequence[Arrival]) -> None:
         """Step with the rank's own gradients of the turns that the anchor lacks."""
@@ -225,8 +225,8 @@ class Anchor:
                     if place < len(turn.iterations):
                         steps.setdefault(turn.iterations[place], {}).update(mean)
                 for iteration, gradients in steps.items():
-                    scaled = _scaled(gradients, self._clips.of_own(iteration))
-                    self._values.step_own(scaled, self._options.get(iteration))
+                    scale = self._clips.of_own(iteration)
+                    self._values.step_own(gradients, self._options.get(iteration), scale)
         for name, gradient in own.items():
             self._trained[name].grad = gradient
 
@@ -339,7 +339,3 @@ class Anchor:
 
 def _place(parameter: torch.Tensor) -> tuple[int, int]:
     return parameter._version, parameter.data_ptr()
-
-
-def _scaled(gradients: Mapping[str, torch.Tensor], factor: float) -> Mapping[str, torch.Tensor]:
-    return gradients if factor == 1.0 else {name: each * factor for name, each in gradients.items()}

@@ -62,18 +62,20 @@ class Values:
         for name in names:
             copy_state(self.state.get(self.parameters[name], {}), self._optimizer.state[self._trained[name]])
 
-    def step(self, gradients: Mapping[str, torch.Tensor], options: Groups | None, factor: float) -> None:
-        """Step the anchor's parameters of these names once. `options`: those of the groups; None: as they are now; `factor`: of the
-        learning rates."""
+    def step(
+        self, gradients: Mapping[str, torch.Tensor], options: Groups | None, scale: float, factor: float
+    ) -> None:
+        """Step the anchor's parameters of these names once, by gradients times `scale`, which stay as they are. `options`: those of
+        the groups; None: as they are now; `factor`: of the learning rates."""
         stepped = {name: self.parameters[name] for name in gradients}
         with self._as_state():
-            self._step(stepped, gradients, options, factor)
+            self._step(stepped, gradients, options, scale, factor)
         for each in stepped.values():
             each.grad = None
 
-    def step_own(self, gradients: Mapping[str, torch.Tensor], options: Groups | None) -> None:
-        """Step the script's parameters of these names once."""
-        self._step({name: self._trained[name] for name in gradients}, gradients, options, 1.0)
+    def step_own(self, gradients: Mapping[str, torch.Tensor], options: Groups | None, scale: float) -> None:
+        """Step the script's parameters of these names once, by gradients times `scale`, which stay as they are."""
+        self._step({name: self._trained[name] for name in gradients}, gradients, options, scale, 1.0)
 
     def in_model_state(
         self, module: torch.nn.Module, state: dict[str, Any], prefix: str, _metadata: object
@@ -97,6 +99,7 @@ class Values:
         stepped: Mapping[str, torch.Tensor],
         gradients: Mapping[str, torch.Tensor],
         options: Groups | None,
+        scale: float,
         factor: float,
     ) -> None:
         optimizer, groups = self._optimizer, []
@@ -113,7 +116,10 @@ class Values:
         # They are stepped with again, on this rank's parameters or in the next of several steps.
         reads = optimizers.only_reads_gradients(optimizer, groups)
         for name, gradient in gradients.items():
-            stepped[name].grad = gradient if reads else gradient.clone()
+            if scale != 1.0:
+                stepped[name].grad = gradient * scale
+            else:
+                stepped[name].grad = gradient if reads else gradient.clone()
         with optimizers.Regrouped(optimizer, groups):
             optimizers.without_hooks(optimizer)(optimizer)
 
