@@ -60,7 +60,8 @@ def test_a_silent_rank_is_late_whatever_it_did():
     (found,) = looked(Lateness(LEAST_S), _2={"age_s": 30.0, **SHORT})
     assert (found.rank, found.silent, found.waiting) == (2, True, (0, 1, 3))
     # Of a rank that does something and one whose reports are late, the former is at fault.
-    assert names(looked(Lateness(LEAST_S), _2=BUSY, _1={"age_s": 30.0, **SHORT})) == [("Late", 2)]
+    for before in (SHORT, {"doing": "loading", "doing_s": 0.01}):
+        assert names(looked(Lateness(LEAST_S), _2=BUSY, _1={"age_s": 30.0, **before})) == [("Late", 2)]
 
 
 def test_long_steps_need_more_patience():

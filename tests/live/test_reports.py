@@ -167,5 +167,7 @@ def test_a_rank_goes_on_reporting_when_the_store_comes_back_and_stops_with_it(tm
             while not store.look(stack_of=0).reports or view_of(store.look()).ranks[0].status.stack is None:
                 assert time.monotonic() < deadline_s
             assert "test_reports.py" in view_of(store.look()).ranks[0].status.stack
+    # By now it looks for a store that has ended, and would for seconds.
+    time.sleep(0.3)
     publisher.close()
     assert "hocket-live" not in {each.name for each in threading.enumerate()}

@@ -100,8 +100,9 @@ class Lateness:
             for rank, (_, each) in here.items()
             if rank not in waiting and (rank in overdue or (each.trains and not self._idles(each, here)))
         ]
-        # Of those that wait, one that is stopped has stopped meanwhile.
-        others = others or sorted(waiting & overdue)
+        # A rank that says what it does explains the waits; one whose report is late may wait, too. Of those that wait, one that is
+        # stopped has stopped meanwhile.
+        others = [rank for rank in others if rank not in overdue] or others or sorted(waiting & overdue)
         waits = {rank: here[rank] for rank in sorted(waiting - overdue)}
         if not others or len(others) > len(waits):
             return

@@ -93,7 +93,12 @@ class Publisher:
         job = self._job
         who = f"the reports of rank {self._rank} (process {os.getpid()})"
         with Store(
-            job.store, bytes.fromhex(job.secret), rank=None, who=who, timeout_s=CONNECT_TIMEOUT_S
+            job.store,
+            bytes.fromhex(job.secret),
+            rank=None,
+            who=who,
+            timeout_s=CONNECT_TIMEOUT_S,
+            given_up=self._closing,
         ) as store:
             self._store = store
             with contextlib.suppress(StoreGoneError):

@@ -53,6 +53,8 @@ ANSWER_TIMEOUT_S = 10.0
 LEAVE_TIMEOUT_S = 2.0
 RETRY_S = 0.05
 RETRY_S_MAX = 1.0
+_NEVER = threading.Event()
+"""What nobody sets: a client that is not told to give up retries for its whole patience."""
 
 
 class Store:
@@ -65,6 +67,7 @@ class Store:
         who: this process's name in messages: "rank 3 on node7 (pid 4711)".
         timeout_s: how long to wait for the server.
         patience_s: how long to retry while nobody listens there; default PATIENCE_S.
+        given_up: set by another thread, ends the retries.
 
     Raises:
         RendezvousError: nothing listens there, or another program does.
@@ -86,12 +89,13 @@ class Store:
         who: str,
         timeout_s: float,
         patience_s: float | None = None,
+        given_up: threading.Event = _NEVER,
     ) -> None:
         """Connect, prove the secret, introduce this rank."""
         self.address = address
         self._lock = threading.Lock()
         self._frames = frames.Frames()
-        connection, channel = connect(address, secret, timeout_s, patience_s, rank)
+        connection, channel = connect(address, secret, timeout_s, patience_s, rank, given_up=given_up)
         self._channel: Channel | None = channel
         self.local_address: str = connection.getsockname()[0]
         self._ask(Hello(rank=rank, who=who))
@@ -247,9 +251,10 @@ def connect(
     rank: int | None = None,
     *,
     sought: Sought = STORE,
+    given_up: threading.Event = _NEVER,
 ) -> tuple[socket.socket, Channel]:
     """Connect to a server of the job, and prove the secret; retry for `patience_s` if a listener comes later, otherwise for
-    PATIENCE_S. `rank`: told to a server with another secret. `sought`: what the server is."""
+    PATIENCE_S, but no longer than until `given_up`. `rank`: told to a server with another secret. `sought`: what the server is."""
     host, port = addresses.split(address)
     began_s = time.monotonic()
     pause_s = RETRY_S
@@ -264,12 +269,12 @@ def connect(
             others_s = UNANSWERED_S if isinstance(error, _UnansweredError) else PATIENCE_S
             may_come = refused or sought.comes_late
             waits_s = min(timeout_s, (patience_s if may_come else None) or others_s)
-            if waited_s + pause_s > waits_s:
+            if waited_s + pause_s > waits_s or given_up.is_set():
                 raise _unreachable(address, error, waited_s, sought) from None
             if may_come and not told and waited_s > SILENT_S and waits_s > PATIENCE_S:
                 log.warning("nobody listens at %s yet; waiting for %.0f s more", address, waits_s - waited_s)
                 told = True
-        time.sleep(pause_s)
+        given_up.wait(pause_s)
         pause_s = min(2 * pause_s, RETRY_S_MAX)
 
 
