@@ -134,13 +134,13 @@ def _steps(look):
 
 def test_a_rank_of_an_elastic_job_is_warned_of(tmp_path):
     """Broken: the launcher would look at the store where ranks met first, or call a lost rank late."""
-    with Heard(tmp_path, "trains", "--elastic", "2:4") as job:
+    with Heard(tmp_path, "trains", "--elastic", "2:4", HOCKET_HEARTBEAT_TIMEOUT_S="20") as job:
         os.kill(process_of(job.trains(), 3), signal.SIGKILL)
         look = job.looks(lambda each: "3" in each["gone"])[-1]
         number = process_of(look, CULPRIT)
         os.kill(number, signal.SIGSTOP)
         try:
-            # It is given up 5 s later.
+            # It would be given up 20 s later.
             job.hears("is late: ")
         finally:
             os.kill(number, signal.SIGCONT)

@@ -166,6 +166,9 @@ def test_a_rank_that_should_report_and_does_not_is_late():
     early = {f"_{rank}": {**WAITS, "doing_s": 0.9, "age_s": 0.1} for rank in range(4)}
     (found,) = Lateness(0.5).look(ranks(**{**early, "_2": {**SHORT, "age_s": 0.9}}), {}, 100.0)
     assert (found.rank, found.silent) == (2, True)
+    # One that was heard after the others had begun to wait is no reason for it.
+    long = {rank: {**each, "doing_s": 3.0} for rank, each in early.items()}
+    assert Lateness(2.0).look(ranks(**{**long, "_2": {**SHORT, "age_s": 1.9}}), {}, 100.0) == ()
     # Its report may be a little late.
     assert Lateness(0.5).look(ranks(**{**early, "_2": {**SHORT, "age_s": 0.7}}), {}, 100.0) == ()
 

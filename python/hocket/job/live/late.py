@@ -111,7 +111,9 @@ class Lateness:
         # They may have gone on since they have reported, and so may have the others.
         if min(status.doing_s for _, status in waits.values()) <= patience_s:
             return
-        if not all(rank in overdue or shortest_s - here[rank][0] > patience_s for rank in others):
+        # A rank that was heard since, though later than it should be, may wait as they do.
+        ages_s = {rank: here[rank][0] for rank in others}
+        if not all((at_s if rank in overdue else shortest_s - at_s) > patience_s for rank, at_s in ages_s.items()):
             return
         for rank in others:
             silent = rank in overdue
