@@ -93,11 +93,13 @@ class Case(NamedTuple):
         return paced(self.make(), self.computed_s)
 
 
+SMALL, LARGE = "3.3 M", "25.5 M"
+
 CASES = {
-    "3.3 M": Case(
+    SMALL: Case(
         cases.transformer, 0.1, tuple(FIXED), (4.0, 25.0), Course(turns=3, iterations=8, warm_up=2, tuning=3)
     ),
-    "25.5 M": Case(
+    LARGE: Case(
         functools.partial(cases.transformer, 512, 8),
         0.8,
         ("4 bits, 30 steps", "4 bits, 50 steps", "sparse, 30 steps"),

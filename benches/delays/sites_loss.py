@@ -13,12 +13,12 @@ import msgspec
 from benches.delays import tasks
 from benches.delays.kept import NOTHING, Kept
 from benches.delays.learning import WORSE, bucket_at
-from benches.delays.sites import CASES, FIXED, HOOK, WITHIN, Result, results
+from benches.delays.sites import CASES, FIXED, HOOK, SMALL, WITHIN, Result, results
 from benches.delays.study import KINDS, SYNCHRONOUS, Curves, Study, Way, upper_bound
 from benches.row import Row
 from hocket.artefacts.plan import Plan
 
-MODEL, ITERATIONS = "3.3 M", 400
+ITERATIONS = 400
 
 FASTER = 1 / 8
 """Target: time to the loss, over that of DDP's f16 hook."""
@@ -28,10 +28,12 @@ def rows(kept: Kept = NOTHING) -> Iterator[Row]:
     """Rows of the contenders that wait for exchanges, and of the planner's choices. PeerError: there are no network namespaces."""
     study = Study(tasks.bytes_transformer(), KINDS[1], ITERATIONS, kept)
     base = study.tuned(SYNCHRONOUS, study.kind.rate)
-    found = results(MODEL, kept)
+    found = results(SMALL, kept)
     hook_s = next(each.iteration_s for each in found if each.name == HOOK) * base.iterations_to(base.target)
     times_s = {}
-    for each in filter(_is_learned, found):
+    for each in found:
+        if each.plan is None or not _is_learned(each):
+            continue
         curves = study.at(way_of(each.plan), base.rate)
         times_s[each.name] = each.iteration_s * curves.iterations_to(base.target)
         what = f"{study.title}, {each.name} ({each.label})"
@@ -53,11 +55,11 @@ def rows(kept: Kept = NOTHING) -> Iterator[Row]:
 
 
 def way_of(plan: Plan) -> Way:
-    """Return the plan's schedule as a way to learn; where all buckets are exchanged together, one is as good as all."""
+    """Return a plan's schedule as a way to learn; where all buckets are exchanged together, one is as good as all."""
     schedule = plan.schedule
     if schedule.together:
         return Way(msgspec.structs.replace(schedule, turns=schedule.turns[:1]))
-    return Way(schedule, bucket_at(CASES[MODEL].profile(), plan))
+    return Way(schedule, bucket_at(CASES[SMALL].profile(), plan))
 
 
 def _is_learned(each: Result) -> bool:

@@ -58,14 +58,14 @@ def test_waits_and_bytes_have_their_targets():
 
 def test_the_larger_model_has_its_parameters_and_time():
     """Broken: rows would be of another model than they say."""
-    profile = sites.CASES["25.5 M"].profile()
+    profile = sites.CASES[sites.LARGE].profile()
     assert sum(each.elements for each in profile.gradients) == pytest.approx(25.5e6, rel=0.005)
     assert profile.forward_s + profile.backward_s == pytest.approx(0.8)
 
 
 def test_a_plan_is_learned_by_its_turns():
     """Broken: learning would be of another schedule than the measured one."""
-    case = sites.CASES["3.3 M"]
+    case = sites.CASES[sites.SMALL]
     all_of = sites.contenders(sites.network(), case.profile(), case)
     plan = next(each for each in all_of if each.name == "4 bits, 30 steps, waiting").variants[0].plan
     assert sites_loss.way_of(plan).schedule == Local(every=30).schedule(1)
