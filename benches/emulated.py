@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
+from benches.uplinks import Uplinks
 from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster, Host, Rack
 from hocket.artefacts.profile import Profile
@@ -28,6 +29,7 @@ def in_emulation(
     interface: str | None = None,
     trace: Path | None = None,
     told: bool = True,
+    uplinks: Uplinks | None = None,
 ) -> Any:
     """The result that rank 0 of `argv --out FILE` wrote; a rank on each slot. `interface`: as HOCKET_INTERFACE; None: the default.
     `trace`: the directory that ranks write a trace to. `told`: ranks have the cluster's file, and do not look at their network.
@@ -45,7 +47,8 @@ def in_emulation(
             interface=interface,
             trace=None if trace is None else str(trace),
         )
-        _launch(emulation, slots, [*argv, "--out", str(out)], settings)
+        with nullcontext() if uplinks is None else uplinks.watched(emulation):
+            _launch(emulation, slots, [*argv, "--out", str(out)], settings)
         return json.loads(out.read_text())
 
 

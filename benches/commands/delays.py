@@ -19,7 +19,8 @@ from hocket.cli.shared.options import svg_option
     "--keep",
     "folder",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Folder of results of `learning`, `lateness`, `alone` and `guard` that are not computed again: they take long.",
+    help="Folder of results of `learning`, `lateness`, `alone`, `sites`, `sites-loss` and `guard` that are not computed again: "
+    "they take long.",
 )
 @numbers_options
 def command(
@@ -31,7 +32,7 @@ def command(
 
     Example: python -m benches delays --row speed
     """
-    from benches.delays import guarding, learning  # noqa: PLC0415  # loads what only this verb needs
+    from benches.delays import guarding, learning, sites, sites_loss  # noqa: PLC0415  # loads what only this verb needs
     from benches.delays.kept import Kept  # noqa: PLC0415  # as above
     from benches.delays.rows import ROWS  # noqa: PLC0415  # as above
     from benches.delays.sweep import sweep  # noqa: PLC0415
@@ -42,6 +43,8 @@ def command(
         "learning": functools.partial(learning.learning, kept),
         "lateness": functools.partial(learning.lateness, kept),
         "alone": functools.partial(learning.alone, kept),
+        "sites": functools.partial(sites.sites, kept),
+        "sites-loss": functools.partial(sites_loss.rows, kept),
         "guard": functools.partial(guarding.guard, kept),
     }
     publish_rows(rows, drawn, output=output, as_json=as_json)

@@ -1,4 +1,4 @@
-"""Cost of schedules that change nothing: the step of a trivial one, a hook, and the memory of late gradients."""
+"""Cost of schedules that change nothing: step and processor time of a trivial one, a hook, and the memory of late gradients."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hocket.start.run import launch
 
 WORLD = 2
 STEP, HOOK_US = 1.005, 0.6
-"""Ratio to a synchronous step; microseconds."""
+"""Ratio to a synchronous step, and to its processor time; microseconds."""
 
 
 def overhead() -> Iterator[Row]:
@@ -31,13 +31,13 @@ def overhead() -> Iterator[Row]:
             raise PeerError(f"a rank of the row ended with {outcome.code}, and its output says why")
         found = json.loads(out.read_text())
     name = "overhead"
-    yield Row(
-        name=name,
-        what="trivial schedule, which is also that of a driven job that may merge and delay before it plans: median step",
-        value=found["step"],
-        target=STEP,
-        unit="synchronous",
-    )
+    trivial = "trivial schedule, which is also that of a driven job that may merge and delay before it plans"
+    for what, key in (
+        ("median step", "step"),
+        ("processor time of the training thread in a step", "thread"),
+        ("processor time of all threads in a step", "process"),
+    ):
+        yield Row(name=name, what=f"{trivial}: {what}", value=found[key], target=STEP, unit="synchronous")
     yield Row(
         name=name, what="the same bits", value=float(found["same"]), target=1.0, least=True, unit="of 1"
     )

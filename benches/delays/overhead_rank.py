@@ -38,6 +38,18 @@ BEFORE = 64
 """Hooks for warming up."""
 
 
+class Taken(NamedTuple):
+    """Seconds, and processor's seconds of the training thread and of all threads of the process."""
+
+    wall_s: float
+    thread_s: float
+    process_s: float
+
+    @classmethod
+    def until_now(cls) -> Taken:
+        return cls(time.perf_counter(), time.thread_time(), time.process_time())
+
+
 class Trained(NamedTuple):
     """A model, its optimizer and its session."""
 
@@ -62,12 +74,12 @@ class Trained(NamedTuple):
             raise Error(f"{type(session).__name__} is not the session that this row is about")
         return cls(model, optimizer, session)
 
-    def step_s(self, inputs: torch.Tensor) -> float:
-        began_s = time.perf_counter()
+    def step(self, inputs: torch.Tensor) -> Taken:
+        began = Taken.until_now()
         self.optimizer.zero_grad()
         self.model(inputs).square().mean().backward()
         self.optimizer.step()
-        return time.perf_counter() - began_s
+        return Taken(*(after - before for before, after in zip(began, Taken.until_now(), strict=True)))
 
     @property
     def registered_bytes(self) -> int:
@@ -96,16 +108,22 @@ def main() -> None:
     world = Settings.from_environment().world or 1
     plain, trivial, late = (Trained.begun(each, world) for each in (Schedule(), schedule(0), schedule(1)))
     draw = torch.Generator().manual_seed(hk.rank(plain.model))
-    ratios = []
+    ratios: list[Taken] = []
     for turn in range(TURNS):
         batches = [torch.randn(16, WIDTH, generator=draw) for _ in range(WARM_UP + STEPS)]
-        took_s = {}
+        took: dict[int, Taken] = {}
         # They alternate: caches filled by the first affect the second.
         for each in (plain, trivial) if turn % 2 else (trivial, plain):
-            took_s[id(each)] = median([each.step_s(batch) for batch in batches][WARM_UP:])
-        ratios.append(took_s[id(trivial)] / took_s[id(plain)])
+            steps = [each.step(batch) for batch in batches][WARM_UP:]
+            took[id(each)] = Taken(*(median(of) for of in zip(*steps, strict=True)))
+        ratios.append(
+            Taken(*(own / other for own, other in zip(took[id(trivial)], took[id(plain)], strict=True)))
+        )
+    step, thread, process = (median(of) for of in zip(*ratios, strict=True))
     found = {
-        "step": median(ratios),
+        "step": step,
+        "thread": thread,
+        "process": process,
         "hook_us": hook_us(),
         "extra_bytes": late.registered_bytes - plain.registered_bytes,
         "gradient_bytes": sum(each.numel() * each.element_size() for each in plain.model.parameters()),

@@ -1,7 +1,7 @@
 """One rank of `python -m benches delays`: contenders train in turns, with layers whose computation is a wait.
 
-`python -m benches.delays.rank FOLDER --out FILE`. FOLDER has the model's profile and the contenders. In a first turn every variant
-of a contender trains a few iterations, and the fastest one is kept.
+`python -m benches.delays.rank FOLDER --out FILE`. FOLDER has the model's profile, the contenders, and how long they train. In a
+first turn every variant of a contender trains a few iterations, and the fastest one is kept.
 """
 
 from __future__ import annotations
@@ -23,16 +23,10 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
 import hocket.torch as hk
-from benches.delays.contest import Contender, Ddp, Measured, Planned
+from benches.delays.contest import Contender, Course, Ddp, Measured, Never, Planned
 from hocket.artefacts import files
 from hocket.artefacts.profile import Profile
 from hocket.settings import Settings
-
-TURNS, ITERATIONS, WARM_UP = 3, 12, 4
-"""Blocks of iterations of each contender, one after the other; the first iterations of a block do not count."""
-
-TUNING = 6
-"""Iterations for choosing a variant, after as many for warming up."""
 
 
 class Paced(torch.autograd.Function):
@@ -94,17 +88,27 @@ def model_of(profile: Profile) -> torch.nn.Module:
 
 
 class Trained:
-    def __init__(self, variant: Ddp | Planned, profile: Profile) -> None:
+    """Contender in training. `period`: iterations after which all is as before; `filled`: those after which as much is under way as
+    later on."""
+
+    def __init__(self, variant: Ddp | Planned | Never, profile: Profile) -> None:
+        """Begin; all ranks do at once."""
         model = model_of(profile)
         self.optimizer: torch.optim.Optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-        self.period = 1
+        self.period = self.filled = 1
         self.flush: Callable[[], None] = lambda: None
+        self.model: torch.nn.Module = model
+        if isinstance(variant, Never):
+            return
         if isinstance(variant, Planned):
-            self.period = variant.plan.schedule.period
+            schedule = variant.plan.schedule
+            self.period = schedule.period
+            # A turn of steps alone takes long, and all of its exchange falls into any period after the first ones were due.
+            self.filled = schedule.delay_max + 1 if schedule.steps == "local" else schedule.period
             # Without the sentinel's synchronous window, which would count as the plan's.
             settings = dataclasses.replace(Settings.from_environment(), sentinel=False)
             model, self.optimizer = hk.distribute(model, self.optimizer, plan=variant.plan, settings=settings)
-            self.model: torch.nn.Module = model
+            self.model = model
             self.flush = lambda: hk.flush(model)
             return
         parallel = DistributedDataParallel(
@@ -116,19 +120,23 @@ class Trained:
 
     def iterations_s(self, warm_up: int, count: int) -> float:
         """Mean seconds of an iteration, over whole periods of at least `count` iterations, after `warm_up` iterations."""
+        return self.measured(warm_up, count)[0]
+
+    def measured(self, warm_up: int, count: int) -> tuple[float, tuple[float, float]]:
+        """Return what `iterations_s` does, and when these began and ended, by the machine's clock."""
         count = math.ceil(count / self.period) * self.period
         x = torch.zeros(1, requires_grad=True)
         dist.barrier()
         began_s = 0.0
         for at in range(warm_up + count):
             if at == warm_up:
-                began_s = time.perf_counter()
+                began_s = time.monotonic()
             self.optimizer.zero_grad()
             self.model(x).sum().backward()
             self.optimizer.step()
-        mean_s = (time.perf_counter() - began_s) / count
+        ended_s = time.monotonic()
         self.flush()
-        return mean_s
+        return (ended_s - began_s) / count, (began_s, ended_s)
 
 
 def main() -> None:
@@ -137,24 +145,29 @@ def main() -> None:
     torch.set_num_threads(1)
     profile = files.read(folder / "profile.json", Profile)
     contenders = msgspec.json.decode((folder / "contenders.json").read_bytes(), type=list[Contender])
+    course = msgspec.json.decode((folder / "course.json").read_bytes(), type=Course)
     dist.init_process_group("gloo")
     trained, chosen = [], []
     for each in contenders:
         variants = [Trained(variant, profile) for variant in each.variants]
         fastest = 0
         if len(variants) > 1:
-            taken_s = [variant.iterations_s(TUNING, TUNING) for variant in variants]
+            taken_s = [variant.iterations_s(course.tuning, course.tuning) for variant in variants]
             fastest = _agreed(min(range(len(variants)), key=taken_s.__getitem__))
         chosen.append(fastest)
         trained.append(variants[fastest])
-    found: list[list[float]] = [[] for _ in trained]
-    for _ in range(TURNS):
-        for own_s, own in zip(found, trained, strict=True):
-            own_s.append(own.iterations_s(max(WARM_UP, own.period), ITERATIONS))
+    found: list[list[tuple[float, tuple[float, float]]]] = [[] for _ in trained]
+    for _ in range(course.turns):
+        for turns, own in zip(found, trained, strict=True):
+            turns.append(own.measured(max(course.warm_up, own.filled), course.iterations))
     if os.environ["HOCKET_RANK"] == "0":
         measured = [
-            Measured(variant=variant, iterations_s=tuple(own_s))
-            for variant, own_s in zip(chosen, found, strict=True)
+            Measured(
+                variant=variant,
+                iterations_s=tuple(own_s for own_s, _ in turns),
+                spans_s=tuple(span_s for _, span_s in turns),
+            )
+            for variant, turns in zip(chosen, found, strict=True)
         ]
         out.write_bytes(msgspec.json.encode(measured))
     dist.destroy_process_group()

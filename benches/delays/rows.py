@@ -14,6 +14,7 @@ from benches.delays import (
     overhead,
     profiler,
     sites,
+    sites_loss,
     sixteen,
     solver,
     speed,
@@ -38,6 +39,7 @@ ROWS: dict[str, Callable[[], Iterator[Row]]] = {
     "drift": drift.drift,
     "joint": joint.joint,
     "sites": sites.sites,
+    "sites-loss": sites_loss.rows,
     "sweep-alone": sweep_alone.rows,
     "overhead": overhead.overhead,
 }

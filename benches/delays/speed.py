@@ -6,21 +6,15 @@ links are real.
 
 from __future__ import annotations
 
-import sys
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from statistics import fmean, median
 from typing import NamedTuple
 
-import msgspec
-
 from benches.delays import cases
 from benches.delays.contenders import PROMISES, contenders, delayed, field, simulated_s
-from benches.delays.contest import Contender, Measured, Planned
-from benches.emulated import in_emulation
+from benches.delays.contest import Contender, Course, Measured, Planned
+from benches.delays.turns import in_turns
 from benches.row import Row
-from hocket.artefacts import files
 from hocket.artefacts.plan import Plan
 from hocket.artefacts.profile import Profile
 from hocket.artefacts.promise import Promise
@@ -75,12 +69,7 @@ def measured(profile: Profile, coverage: float, promises: Mapping[str, Promise] 
     """Measure all contenders. Raises PeerError if there are no network namespaces."""
     cluster = cases.star(profile, coverage)
     tuned = contenders(field(cluster, profile, cases.WORLD), dict(promises))
-    with tempfile.TemporaryDirectory(prefix="hocket-delays-") as directory:
-        files.write(Path(directory) / "profile.json", profile)
-        (Path(directory) / "contenders.json").write_bytes(msgspec.json.encode(tuned))
-        argv = [sys.executable, "-m", "benches.delays.rank", directory]
-        given = in_emulation(cluster, [host.name for host in cluster.hosts], argv)
-    found = msgspec.convert(given, list[Measured])
+    found = in_turns(cluster, profile, tuned, Course())
     return Contest(coverage, tuple(_result(*each) for each in zip(tuned, found, strict=True)))
 
 

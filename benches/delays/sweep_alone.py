@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
-from benches.delays.sites import RANKS, SITES, model, network
+from benches.delays.sites import CASES, RANKS, SITES, SMALL, network
 from benches.row import Row
 from hocket.artefacts.local import Local, localized
 from hocket.artefacts.plan import Plan
@@ -30,7 +30,7 @@ WITHIN = 1.1
 
 def rows(promises: tuple[Promise, ...] = PROMISES) -> Iterator[Row]:
     """A row for each promise."""
-    cluster, profile = network(), model()
+    cluster, profile = network(), CASES[SMALL].profile()
     simulated_s = shortlist.alone_on(cluster, SITES * RANKS, profile)
     assert simulated_s is not None  # noqa: S101  # there are few ranks
     for promise in promises:

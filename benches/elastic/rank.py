@@ -60,7 +60,7 @@ def main() -> None:
     optimizer: torch.optim.Optimizer
     local = None
     if kind == "sites":
-        network, local = model_of(sites.model()), LOCAL
+        network, local = model_of(sites.CASES[sites.SMALL].profile()), LOCAL
         optimizer = torch.optim.AdamW(network.parameters(), lr=1e-4)
     elif kind.startswith("trained-"):
         network, optimizer = trained(int(kind.removeprefix("trained-")))

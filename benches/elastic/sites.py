@@ -32,7 +32,7 @@ def lost_site() -> list[Row]:
     draw = random.Random(0)  # noqa: S311  # no secret
     with Testbed(cluster) as bed, hocket_job(bed, slots, "sites") as job:
         began_s = time.monotonic()
-        time.sleep(USUAL_S + draw.uniform(0, LOCAL.every * sites.COMPUTED_S))
+        time.sleep(USUAL_S + draw.uniform(0, LOCAL.every * sites.CASES[sites.SMALL].computed_s))
         last = {process: own[-1] for process, own in job.steps().items()}
         lost = {process for process, own in last.items() if own.rank >= len(slots) - sites.RANKS}
         killed_s = time.monotonic()

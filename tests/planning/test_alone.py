@@ -7,7 +7,7 @@ import re
 import msgspec
 import pytest
 
-from hocket.artefacts.cluster import Cluster, Host
+from hocket.artefacts.cluster import Cluster, Host, Rack
 from hocket.artefacts.learning import learning_of
 from hocket.artefacts.local import Local, every, localized
 from hocket.artefacts.plan import Begun, Due, Outer, Plan, Schedule, Traced, Turn
@@ -50,26 +50,52 @@ def test_steps_go_on_under_an_exchange_where_the_promise_lets_them() -> None:
 def test_progress_is_shortened_where_the_promise_lets_policies_round() -> None:
     """Broken: ranks would step alone for longer than need be, or by a policy that nobody allowed."""
     _, whole = planned(SLOW_S, Promise("local", local=500))
-    _, other = planned(SLOW_S, Promise("local", local=500, loss="any"))
-    _, short = planned(SLOW_S, Promise("local", local=200, loss="any"))
-    _, sparse = planned(SLOW_S, Promise("local", local=32, loss="any"))
+    _, short = planned(SLOW_S, Promise("local", local=500, loss="any"))
+    _, sparse = planned(SLOW_S, Promise("local", local=8, loss="any"))
+    _, other = planned(0.3, Promise("local", local=500, loss="any"))
     assert 200 < every(whole.schedule) < 500
-    # Four bits would not halve that: nothing is rounded for so little.
-    assert other.schedule == whole.schedule
     assert not has_policies(whole)
-    assert not has_policies(other)
-    assert [
-        {each.route.policy for each in plan.buckets if isinstance(each.route, Traced)}
-        for plan in (short, sparse)
-    ] == [
-        {"double_squeeze"},
-        {"top_k"},
+    four = Traced(policy="double_squeeze", parameters={"bits": 4})
+    # With more computation, four bits would not halve the steps of eight: nothing is rounded for so little.
+    assert [{each.route for each in plan.buckets} for plan in (short, sparse, other)] == [
+        {four},
+        {Traced(policy="top_k")},
+        {Traced(policy="double_squeeze")},
     ]
-    assert "by the policy double_squeeze" in short.reason
+    assert every(short.schedule) <= every(whole.schedule) / 2
+    assert "by double_squeeze in 4 bits" in short.reason
     assert short.predicted_step_s <= (1 + alone.WAITS) * SLOW_S
     for plan in (short, sparse):
         check(plan)
         assert plan.promise == "lossy"
+
+
+SITES = Cluster(
+    hosts=tuple(Host(name=f"h{at}", rack=f"site{at // 2}", bandwidth_bit_per_s=1e9) for at in range(8)),
+    racks=tuple(Rack(name=f"site{at}", uplink_bit_per_s=1e8, uplink_latency_s=0.0125) for at in range(4)),
+)
+
+
+def on_sites(promise: Promise, sites: Cluster = SITES) -> Plan:
+    of = msgspec.structs.replace(profile(0.1, (400_000,) * 8), world=8)
+    found = search.considered(sites, of, 8, promise=promise)
+    best = found.explained(found.best)
+    simulated_s = shortlist.alone_on(sites, 8, of)
+    return alone.instead_of(best, best, found.question.graph, of, promise, simulated_s=simulated_s)
+
+
+def test_sites_send_codes_of_their_sums() -> None:
+    """Broken: each rank of a site would send its own codes over the slow link, or racks be summed where there are none."""
+    plan = on_sites(Promise("local", local=500, delay=8, loss="any"))
+    assert {each.route.parameters.get("levels") for each in plan.buckets} == {2}
+    check(plan)
+    assert plan.predicted_step_s <= (1 + alone.WAITS) * 0.1
+    flat = Cluster(
+        hosts=tuple(msgspec.structs.replace(each, bandwidth_bit_per_s=5e7) for each in SITES.hosts)
+    )
+    flat = Cluster(hosts=tuple(msgspec.structs.replace(each, rack="rack0") for each in flat.hosts))
+    other = on_sites(Promise("local", local=500, delay=8, loss="any"), flat)
+    assert {each.route.parameters.get("levels") for each in other.buckets} == {None}
 
 
 @pytest.mark.parametrize(

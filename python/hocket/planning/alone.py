@@ -19,9 +19,10 @@ from hocket.artefacts.network import Network
 from hocket.artefacts.plan import Candidate, Plan, Traced
 from hocket.artefacts.profile import Profile
 from hocket.artefacts.promise import Promise
-from hocket.planning import efficiency
+from hocket.planning import efficiency, traced
 from hocket.planning.reason import seconds
 from hocket.planning.schedules import steady
+from hocket.policy.policy import Value
 
 WAITS = 0.03
 """Share of an iteration's computation that exchanges may add to it."""
@@ -38,10 +39,42 @@ SIMULATED_MORE = 4
 Simulated = Callable[[Plan], float]
 """Function that simulates a plan, and returns the mean seconds of an iteration."""
 
-CODECS = {"int8": True, "double_squeeze": True, "int4": True, "top_k": False, "sparse_int2": False}
-"""Policies that shorten what travels and keep what they round for the next exchange, those that round less first. All but
-`double_squeeze`, which rounds 8 bits twice, gather codes: with 4 ranks, int8 carries a ring's bytes. True: all elements travel, so
-that more exchanges are worth more than the bits (Streaming DiLoCo, arXiv 2501.18512, lost nothing by 4)."""
+
+class Codec(NamedTuple):
+    """Policy that shortens what travels, and keeps what it rounds for the next exchange.
+
+    Attributes:
+        route: the policy with its parameters. With two levels, it sums in racks first, and one rank of each exchanges codes.
+        whole: all elements travel, so that more exchanges are worth more than the bits (Streaming DiLoCo, arXiv 2501.18512, lost
+            nothing by 4).
+    """
+
+    route: Traced
+    whole: bool = True
+
+    @property
+    def has_levels(self) -> bool:
+        return self.route.parameters.get("levels") == 2
+
+
+def _codec(policy: str, *, whole: bool = True, **parameters: Value) -> Codec:
+    return Codec(Traced(policy=policy, parameters=parameters), whole)
+
+
+CODECS = {
+    "int8": _codec("int8"),
+    "double_squeeze of racks": _codec("double_squeeze", levels=2),
+    "double_squeeze": _codec("double_squeeze"),
+    "int4 of racks": _codec("int4", levels=2),
+    "int4": _codec("int4"),
+    "double_squeeze of racks in 4 bits": _codec("double_squeeze", bits=4, levels=2),
+    "double_squeeze in 4 bits": _codec("double_squeeze", bits=4),
+    "top_k": _codec("top_k", whole=False),
+    "sparse_int2 of racks": _codec("sparse_int2", whole=False, levels=2),
+    "sparse_int2": _codec("sparse_int2", whole=False),
+}
+"""Codecs by what plans call them, those that round less first. All but `double_squeeze`, which rounds twice, gather codes: with 4
+ranks, int8 carries a ring's bytes. Sums of racks are rounded less often than what each rank sends."""
 
 
 def instead_of(
@@ -69,7 +102,7 @@ def instead_of(
         return found if simulated_s is None else _checked(found, plan, most, profile, simulated_s)
 
     best = of("")
-    for codec in _codecs(plan, promise) if codecs else ():
+    for codec in _codecs(plan, graph, promise) if codecs else ():
         if _is_better(found := of(codec), best, profile):
             best = found
     sizes = [bucket.elements for bucket in other.buckets]
@@ -96,7 +129,7 @@ def instead_of(
 
 
 class Alone(NamedTuple):
-    """Steps alone with the policy `codec`, none if it is empty, and the seconds of an iteration."""
+    """Steps alone with the codec of this name, none if it is empty, and the seconds of an iteration."""
 
     codec: str
     local: Local
@@ -142,22 +175,26 @@ def _is_better(found: Alone, best: Alone, profile: Profile) -> bool:
     element as learning needs, and halves the steps alone."""
     if not _is_enough(best, profile):
         return _is_enough(found, profile) or found.iteration_s <= FASTER * best.iteration_s
-    halves = CODECS[found.codec] and 2 * found.local.every <= best.local.every
+    halves = CODECS[found.codec].whole and 2 * found.local.every <= best.local.every
     return _is_enough(found, profile) and halves
 
 
-def _codecs(plan: Plan, promise: Promise) -> Iterator[str]:
-    """Yield the policies that may shorten what travels, those that round less first."""
+def _codecs(plan: Plan, graph: Network, promise: Promise) -> Iterator[str]:
+    """Yield the names of codecs that may shorten what travels, those that round less first."""
     if promise.loss == "any" and all(bucket.dtype == "f32" for bucket in plan.buckets):
-        yield from CODECS
+        topology = traced.topology_of(graph)
+        racks = len(set(topology.racks)) if len(set(topology.racks)) > 1 else len(set(topology.hosts))
+        yield from (
+            name for name, each in CODECS.items() if not each.has_levels or 1 < racks < topology.world
+        )
 
 
 def coded(plan: Plan, codec: str) -> Plan:
-    """Return the plan with a policy for all buckets; as it is for none."""
+    """Return the plan with a codec for all buckets; as it is for none."""
     if not codec:
         return plan
     buckets = tuple(
-        replace(each, route=Traced(policy=codec), codec="none", codec_links=(), cards=None)
+        replace(each, route=CODECS[codec].route, codec="none", codec_links=(), cards=None)
         for each in plan.buckets
     )
     return replace(plan, buckets=buckets, label=f"{plan.label}, {codec}")
@@ -167,7 +204,7 @@ def _said(best: Alone, other_s: float) -> str:
     local = best.local
     late = f", and go on for {local.late} while that is under way" if local.late else ""
     parts = f", in {local.fragments} parts one after the other" if local.fragments > 1 else ""
-    codec = f", by the policy {best.codec}" if best.codec else ""
+    codec = f", by {best.codec}" if best.codec else ""
     return (
         f" Ranks step alone and exchange how far they came once in {local.every} steps{parts}{codec}{late}: an iteration is "
         f"predicted to take {seconds(best.iteration_s)} instead of {seconds(other_s)}: {efficiency.UNKNOWN}."

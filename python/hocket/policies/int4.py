@@ -2,11 +2,13 @@
 
 What rounding leaves is kept, and a share of it, `decay`, is added before the next rounding:
 kept + sent = decay * residual + gradient. A decay below 1 forgets what is old, where ranks step alone and the anchor has moved
-on (SparseLoCo, arXiv 2508.15706). Ranks decode in the same order, and get the same bits.
+on (SparseLoCo, arXiv 2508.15706). Ranks decode in the same order, and get the same bits. With two `levels`, racks are summed
+first, and one rank of each encodes.
 """
 
 from typing import ClassVar
 
+from hocket.policies.levels import levels
 from hocket.policy.context import Context
 from hocket.policy.handles import Buffer
 from hocket.policy.policy import Policy, Value
@@ -16,23 +18,27 @@ class Int4(Policy):
     """The mean of all ranks' gradients in 4 bits; f32."""
 
     contract = "same"
-    parameters: ClassVar[dict[str, Value]] = {"block": 128, "decay": 1.0}
+    parameters: ClassVar[dict[str, Value]] = {"block": 128, "decay": 1.0, "levels": 1}
 
     def on_buffer_ready(self, cx: Context, buffer: Buffer) -> None:
-        """Encode, gather the codes, decode and add."""
-        n, m, block = cx.world, buffer.elements, int(cx.agreed("block"))
-        half, blocks = -(-m // 2), -(-m // block)
-        left = cx.state("left", like=buffer)
-        cx.scale(left, float(cx.agreed("decay")))
-        cx.reduce(left, buffer)
-        codes, scales, sent = cx.alloc(n * half, "u8"), cx.alloc(n * blocks), cx.alloc(m)
-        own = [cx.split(each, n)[cx.rank] for each in (codes, scales)]
-        cx.apply("quantise.int4", [buffer], own, block)
-        cx.apply("dequantise.int4", own, [sent], block)
-        cx.sub(buffer, sent, into=left)
-        cx.all_gather(codes)
-        cx.all_gather(scales)
+        """Sum within groups, encode on leaders, gather the codes, decode and add."""
+        group, leaders = levels(cx)
+        n, m, block = len(leaders), buffer.elements, int(cx.agreed("block"))
+        codes, scales = cx.alloc(n * -(-m // 2), "u8"), cx.alloc(n * -(-m // block))
+        cx.reduce_to(buffer, group[0], group=group)
+        if cx.rank == group[0]:
+            left, sent = cx.state("left", like=buffer), cx.alloc(m)
+            cx.scale(left, float(cx.agreed("decay")))
+            cx.reduce(left, buffer)
+            own = [cx.split(each, n)[leaders.index(cx.rank)] for each in (codes, scales)]
+            cx.apply("quantise.int4", [buffer], own, block)
+            cx.apply("dequantise.int4", own, [sent], block)
+            cx.sub(buffer, sent, into=left)
+            cx.all_gather(codes, group=leaders)
+            cx.all_gather(scales, group=leaders)
+        cx.broadcast(codes, group[0], group=group)
+        cx.broadcast(scales, group[0], group=group)
         cx.fill(buffer, 0)
         for part, scale in zip(cx.split(codes, n), cx.split(scales, n), strict=True):
             cx.apply("dequantise_add.int4", [part, scale], [buffer], block)
-        cx.scale(buffer, 1 / n)
+        cx.scale(buffer, 1 / cx.world)
