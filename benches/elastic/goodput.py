@@ -58,7 +58,7 @@ def _of_hocket(*, spares: int) -> list[Row]:
     with Testbed(cluster) as bed, hocket_job(bed, slots, traces=True) as job:
         for at in range(spares):
             job.join(slots[at])
-        killed = churned(job, _host_of_rank, Job.join)
+        killed = churned(job, host_of_rank, Job.join)
         own, of_all = counted(job.steps(), killed)
         job.close()
         found = read(job.trace).goodput()
@@ -111,7 +111,8 @@ def _alive(job: Job) -> set[int]:
     return {process for process, own in job.steps().items() if own[-1].at_s > now_s - ALIVE_S}
 
 
-def _host_of_rank(_job: Job, process: int) -> str:
+def host_of_rank(_job: Job, process: int) -> str:
+    """Return the host on which a rank's process runs."""
     own = Path(f"/proc/{process}/environ").read_bytes().split(b"\0")
     return next(each.partition(b"=")[2].decode() for each in own if each.startswith(b"HOCKET_HOST="))
 
@@ -124,24 +125,28 @@ def _host_of_replica(job: Job, process: int) -> str:
 def counted(steps: Steps, killed: Mapping[int, float]) -> tuple[float, float]:
     """Steps of all processes over those of the same ranks undisturbed, and over those of as many as began, all the time.
 
-    `killed`: times by process. Undisturbed, a step takes the median time of steps among as many ranks.
+    `killed`: times by process. Undisturbed, a step takes the median time of steps among as many ranks, or, where there are
+    none, among the next number.
     """
     times_s: dict[int, list[float]] = defaultdict(list)
     for own in steps.values():
         for before, after in pairwise(own):
             if before.world == after.world:
                 times_s[after.world].append(after.at_s - before.at_s)
-    usual_s = {world: median(each) for world, each in times_s.items()}
+    medians_s = {world: median(each) for world, each in times_s.items()}
+
+    def usual_s(world: int) -> float:
+        return medians_s[min(medians_s, key=lambda each: abs(each - world))]
+
     made, undisturbed = 0, 0.0
     for process, own in steps.items():
         made += len(own) - 1
         undisturbed += sum(
-            (after.at_s - before.at_s) / usual_s.get(after.world, usual_s[own[0].world])
-            for before, after in pairwise(own)
+            (after.at_s - before.at_s) / usual_s(after.world) for before, after in pairwise(own)
         )
         if process in killed:
-            undisturbed += max(0.0, killed[process] - own[-1].at_s) / usual_s[own[-1].world]
+            undisturbed += max(0.0, killed[process] - own[-1].at_s) / usual_s(own[-1].world)
     first_s = min(own[0].at_s for own in steps.values())
     last_s = max(own[-1].at_s for own in steps.values())
     began = max(own[0].world for own in steps.values() if own[0].at_s < first_s + ALIVE_S)
-    return made / undisturbed, made / (began * (last_s - first_s) / usual_s[began])
+    return made / undisturbed, made / (began * (last_s - first_s) / usual_s(began))

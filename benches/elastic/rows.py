@@ -32,6 +32,7 @@ from benches.elastic.rank import COPIES
 from benches.elastic.reconfigure import reconfigured_s
 from benches.elastic.silence import busy, host_killed
 from benches.elastic.sites import lost_site
+from benches.elastic.spot import spot
 from benches.emulated import hosts
 from benches.row import Row
 from hocket.artefacts.cluster import Cluster, Host
@@ -322,11 +323,13 @@ def nothing_fails() -> list[Row]:
 
 
 class _Joined(NamedTuple):
-    """Seconds when a rank joins: a step before, the median step meanwhile, the longest one, and until it has made its first one."""
+    """Seconds when a rank joins: a step before, the median step meanwhile, the longest one, the one that ends with it among the
+    ranks, and until it has made its first one."""
 
     step_s: float
     meanwhile_s: float
     longest_s: float
+    met_s: float
     until_s: float
 
 
@@ -346,7 +349,8 @@ def _joined(rates: Sequence[float], founders: int, model: str) -> _Joined:
         newcomer = next(steps for steps in later.values() if steps[0].world > founders)
         alone = [[each for each in steps if each.world == founders] for steps in own]
         longest_s = max(b.at_s - a.at_s for steps in own for a, b in pairwise(steps))
-        return _Joined(usual_s, step_s(alone), longest_s, newcomer[0].at_s - began_s)
+        met_s = meeting_s(later, lambda process: later[process][0].world == founders, founders + 1)
+        return _Joined(usual_s, step_s(alone), longest_s, met_s, newcomer[0].at_s - began_s)
 
 
 def state() -> list[Row]:
@@ -362,6 +366,13 @@ def state() -> list[Row]:
                 name="state",
                 what=f"{name}: longest time between steps, less a step",
                 value=joined.longest_s - joined.step_s,
+                target=LEAVE_MORE_S,
+                unit="s",
+            ),
+            Row(
+                name="state",
+                what=f"{name}: the same of the step with which it is there",
+                value=joined.met_s - joined.step_s,
                 target=LEAVE_MORE_S,
                 unit="s",
             ),
@@ -420,5 +431,6 @@ ROWS: dict[str, Callable[[], list[Row]]] = {
     "sources": sources,
     "sites": lost_site,
     "goodput": goodput,
+    "spot": spot,
     "goodput-torchft": goodput_of_torchft,
 }

@@ -7,6 +7,7 @@ import pytest
 from benches.elastic.goodput import counted
 from benches.elastic.jobs import Job, Step, going_on_s, longest_pause_s
 from benches.elastic.machines import Simulated
+from benches.elastic.spot import FASTER, LASTS_S, SPOT, Spot
 
 pytestmark = pytest.mark.tools
 
@@ -77,3 +78,20 @@ def test_members_of_a_simulated_job_follow_each_decision() -> None:
         assert {each.in_force for each in job.members.values()} == {decided}
     assert len(job.members) == 17
     assert job.spent_s > 0
+
+
+def test_a_trace_is_replayed_as_changes_of_hosts():
+    """Broken: hosts would go and come at other times than instances have, or the job would have none left."""
+    trace = Spot("", 100.0, ((100, 12), (120, 11), (140, 0), (3699, 6), (3700, 12)))
+    assert trace.replayed() == [(0.0, 4), (2.0, 1), (pytest.approx(3599 / FASTER), 2)]
+    for each in SPOT:
+        (at_s, first), *later = each.replayed()
+        assert (at_s, first) == (0.0, 4)
+        assert later
+        assert all(0 < at_s < LASTS_S / FASTER for at_s, _ in later)
+
+
+def test_goodput_is_known_of_a_number_of_ranks_that_made_one_step():
+    """Broken: a rank that dies right after it has joined would end the row."""
+    own, _ = counted({**STEPS, 4: noted((2.6, 4))}, {4: 3.1})
+    assert own == pytest.approx(counted(STEPS, {3: 1.5})[0], rel=0.2)
