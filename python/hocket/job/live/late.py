@@ -113,7 +113,9 @@ class Lateness:
             return
         # A rank that was heard since, though later than it should be, may wait as they do.
         ages_s = {rank: here[rank][0] for rank in others}
-        if not all((at_s if rank in overdue else shortest_s - at_s) > patience_s for rank, at_s in ages_s.items()):
+        if not all(
+            (at_s if rank in overdue else shortest_s - at_s) > patience_s for rank, at_s in ages_s.items()
+        ):
             return
         for rank in others:
             silent = rank in overdue
