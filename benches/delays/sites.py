@@ -2,8 +2,9 @@
 
 Computation is a wait of 0.1 s an iteration for the 3.3 million parameters of the demo's transformer, and of 0.8 s for the 25.5
 million of the same with 8 blocks of width 512. Between sites, an exchange of all gradients takes many iterations, so that ranks
-step alone. Ranks that never exchange train in the same turns: what an iteration takes beyond theirs is the wait for other sites.
-Bytes over a site's uplink are counted by the testbed's devices, with headers and acknowledgements.
+step alone. Each contender has a job of its own, since memory is scarce, in turns with ranks that never exchange: what an iteration
+takes beyond theirs is the wait for other sites. Bytes over a site's uplink are counted by the testbed's devices, with headers and
+acknowledgements.
 """
 
 from __future__ import annotations
@@ -78,7 +79,6 @@ class Case(NamedTuple):
         fixed: names of `FIXED`.
         ddp_mb: sizes of buckets that DDP tries.
         course: of all contenders.
-        apart: each contender has a job of its own, together with ranks that never exchange, since all at once need too much memory.
     """
 
     make: Callable[[], Profile]
@@ -86,7 +86,6 @@ class Case(NamedTuple):
     fixed: tuple[str, ...]
     ddp_mb: tuple[float, ...]
     course: Course
-    apart: bool = False
 
     def profile(self) -> Profile:
         """Return the model with the time of an iteration that is assumed here."""
@@ -105,7 +104,6 @@ CASES = {
         ("4 bits, 30 steps", "4 bits, 50 steps", "sparse, 30 steps"),
         (25.0,),
         Course(turns=1, iterations=3, warm_up=1, tuning=1),
-        apart=True,
     ),
 }
 
@@ -141,15 +139,14 @@ def results(name: str, kept: Kept) -> list[Result]:
     """Measure all contenders of a case."""
     case, cluster = CASES[name], network()
     profile = case.profile()
-    all_of = contenders(cluster, profile, case)
-    groups = [[*all_of[:1], each] for each in all_of[1:]] if case.apart else [all_of]
+    never, *others = contenders(cluster, profile, case)
     return [
         each
-        for at, group in enumerate(groups)
+        for at, other in enumerate(others)
         for each in kept.measured(
             f"sites-{name.replace(' ', '-')}-{at}",
             list[Result],
-            functools.partial(measured, cluster, profile, group, case.course),
+            functools.partial(measured, cluster, profile, [never, other], case.course),
         )
     ]
 

@@ -137,10 +137,12 @@ def run_reference(program, inputs, launches):
     return results
 
 
-def agree(policy, job, *, elements, dtype, chunk_bytes, seed):
+def agree(policy, job, *, elements, dtype, chunk_bytes, seed, racks=1, **agreed):
     world = len(job.engines)
     tensor = Gradient("g", (elements,), dtype, 0, 0)
-    context = TraceContext.of(policy, Topology.even(world=world), {"chunk_bytes": chunk_bytes})
+    context = TraceContext.of(
+        policy, Topology.even(world=world, racks=racks), {"chunk_bytes": chunk_bytes, **agreed}
+    )
     program = bucket_program(policy, Bucket((tensor,), 0), context).program
     generator = np.random.default_rng(seed)
     values = generator.standard_normal((world, elements)).astype(np.float64 if dtype == "f64" else np.float32)
@@ -187,5 +189,7 @@ def test_ready_made_policies():
             if name == "power_sgd":
                 continue  # its sums of products are taken in another order: tests/policies/test_kernels.py has the bound
             agree(policy(), job, elements=301, dtype="f32", chunk_bytes=256, seed=3)
+            if "levels" in policy.parameters:
+                agree(policy(), job, elements=301, dtype="f32", chunk_bytes=256, seed=3, racks=2, levels=2)
     finally:
         job.close()
