@@ -28,7 +28,7 @@ class Accumulation:
 
     def decide(self) -> None:
         """Decide whether a backward that begins now communicates."""
-        self._updates.readiness.enabled = self._owed > 0 or not (self._accumulates or self._mutes)
+        self._updates.communicate(self._owed > 0 or not (self._accumulates or self._mutes))
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:

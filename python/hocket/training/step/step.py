@@ -141,12 +141,16 @@ class Step:
 
     # Backward.
 
-    def on_first(self) -> None:
+    def check_process(self) -> None:
+        """Raise UsageError in a child of the process that trains."""
         if os.getpid() != self.loading.process:
             raise UsageError(
                 "backward in a forked child of the process that distributed the model\n"
                 "hint: train in the process that called `distribute`"
             )
+
+    def on_first(self) -> None:
+        self.check_process()
         if self.updates.own is None:
             self.framework.check_in_place(self.updates.filling)
         self.begin_iteration()
