@@ -68,10 +68,6 @@ def of_plan(plan: Plan) -> Iterator[Feature]:
         yield LOCAL, {}
         if outer.inside:
             yield INSIDE, {}
-        if outer.grace_s is not None:
-            yield GRACE, {"grace_s": f"{outer.grace_s:g}"}
-        if outer.weights != "ranks" and late_by(plan.schedule):
-            yield WEIGHED_LATE, {"late": late_by(plan.schedule), "weights": repr(outer.weights)}
     elif plan.schedule.turns:
         yield TURNS, {}
     for index, bucket in enumerate(plan.buckets):
@@ -95,9 +91,13 @@ def of_source(source: ProgramSource) -> Iterator[Feature]:
 
 def check_inside(source: ProgramSource) -> None:
     """Raise UsageError if ranks of a site are to step together, and something of the plan would let them go apart."""
-    features = list(of_source(source))
-    if any(name == INSIDE for name, _ in features):
-        check(INSIDE, features)
+    schedule = source.plan(source.epochs.current).schedule
+    if (outer := schedule.outer) is None or not outer.inside:
+        return
+    if outer.grace_s is not None:
+        raise refused(INSIDE, GRACE, grace_s=f"{outer.grace_s:g}")
+    if outer.weights != "ranks" and (late := late_by(schedule)):
+        raise refused(INSIDE, WEIGHED_LATE, late=late, weights=repr(outer.weights))
 
 
 def check_elastic(plan: Plan) -> None:

@@ -87,7 +87,7 @@ class Inside:
 
     def _began(self) -> None:
         step = self._step
-        step.check_process()
+        step.loading.check_process()
         step.framework.check_in_place(self.updates.filling)
         step.progress.backward_began()
         step.framework.when_backward_ends(self._ended)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from hocket import _native
 from hocket.artefacts.plan import Plan
+from hocket.errors import UsageError
 from hocket.planning.sites import sites_of
 from hocket.training.checkpoint import states
 from hocket.training.memory import buckets as bucket_memory
@@ -55,7 +56,7 @@ class Loading:
         self.end_inside()
         if together:
             self.inside = Inside(step, plan, compiled)
-            step.updates.inside = self.inside.updates
+            step.accumulation.inside = self.inside.updates
         states.put(states.held(old, step.engine, rank), placed, step.engine, rank)
         for each in step.launches if step.commit.calls_libraries else ():
             if each.compiled.number is None:
@@ -100,7 +101,15 @@ class Loading:
         """End the exchange of gradients inside sites, if there is one."""
         if self.inside is not None:
             self.inside.end()
-        self.inside = self._step.updates.inside = None
+        self.inside = self._step.accumulation.inside = None
+
+    def check_process(self) -> None:
+        """Raise UsageError in a child of the process that trains."""
+        if os.getpid() != self.process:
+            raise UsageError(
+                "backward in a forked child of the process that distributed the model\n"
+                "hint: train in the process that called `distribute`"
+            )
 
     def gate(self) -> None:
         """Let forward wait for updates at gates of the loaded buckets."""

@@ -75,7 +75,6 @@ class Updates:
         pending: by arena, the turn that is due at its gate, which has not opened.
         own: turns of the anchor, if ranks train ahead of one.
         local: departures of ranks that step alone between exchanges, if they do; an iteration ends with its step then.
-        inside: gradients that ranks of a site average in each backward, if sites step alone.
         moves: gradients lie in buckets, and move where others begin.
         merges: turns may be of several iterations, or late.
     """
@@ -100,7 +99,6 @@ class Updates:
         self.pending: dict[int, LiveTurn] = {}
         self.own: OwnFirst | None = None
         self.local: Alone | None = None
-        self.inside: Updates | None = None
         self.moves = True
         self._foreign: set[str] = set()
         """Gradients that may lie where sums travel."""
@@ -185,12 +183,6 @@ class Updates:
         self._framework.hook(
             self.buckets if self.local is None else [], self._hooks, moves=moves and self.moves
         )
-
-    def communicate(self, does: bool) -> None:
-        """Let backward passes from now on communicate, or only accumulate gradients."""
-        self.readiness.enabled = does
-        if self.inside is not None:
-            self.inside.readiness.enabled = does
 
     @property
     def filling(self) -> list[LoadedBucket]:
