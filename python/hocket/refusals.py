@@ -20,6 +20,7 @@ GATES = "gates"
 GRACE = "a grace window in a job that is not elastic"
 GRADIENTS = "functions of gradients in the script"
 HELPERS = "helpers"
+INSIDE = "steps together inside sites"
 JOIN = "`join`"
 KERAS = "a model of Keras"
 LIBRARY = "a policy of a library"
@@ -39,6 +40,7 @@ SHARES = "shares of batches"
 SPARSE = "sparse gradients"
 TLS = "HOCKET_TLS"
 TURNS = "merged or late gradients"
+WEIGHED_LATE = "weights of late exchanges"
 
 Capability = Literal["members", "layers", "rows", "steps", "epochs", "optimizer", "compiled", "host"]
 ABLE: frozenset[Capability] = frozenset(get_args(Capability))
@@ -98,6 +100,7 @@ _ELASTIC = {
     JOIN: f"{JOIN}: a rank without batches does not step, so the model would be lost with the last one that has some; "
     "hk.batches gives all equally many",
     LIBRARY: "a policy that calls {library}: its communicators are of all ranks, and wait for a lost one",
+    INSIDE: f"{INSIDE}: a rank that is lost between two exchanges would leave some of its site with a mean that others lack",
     SECOND: f"{SECOND}: a step of one would stand and the same step of the other be undone",
     AGAIN: f"{AGAIN}: ranks that join would come with the first one",
 }
@@ -127,6 +130,16 @@ REFUSED: dict[tuple[str, str], str] = {
     (GRACE, DEVICE): (
         "local: grace_s={grace_s}: a thread sends what a late rank has, which is for models in the host's memory yet\n"
         "hint: `hocket run --elastic MIN:MAX`, whose exchanges stand without late ranks"
+    ),
+    (INSIDE, GRACE): (
+        "local: inside, and grace_s={grace_s}: ranks of a site wait for one another in each step, and what a thread sends of a "
+        "late one would not be what its site has\n"
+        "hint: leave grace_s out; with paced=True, slow sites make fewer steps, and come in time"
+    ),
+    (INSIDE, WEIGHED_LATE): (
+        "local: inside, late={late} and weights={weights}: ranks go on from what each of them has sent, which is rounded by its "
+        "own weight, so those of a site would go apart\n"
+        'hint: late=0, or weights="ranks"'
     ),
     (SERVERS, GIVEN): _ALL_TRAIN.format(SERVERS),
     (HELPERS, GIVEN): _ALL_TRAIN.format(HELPERS),

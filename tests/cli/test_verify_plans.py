@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
+from hocket._native import Program
 from hocket.artefacts import files
 from hocket.artefacts.gradient import Gradient
+from hocket.artefacts.local import Local, localized
 from hocket.artefacts.plan import AllReduce, Plan, Served, Traced
 from hocket.cli.verify import command
 from hocket.errors import UsageError
+from hocket.planning import sites
 from hocket.planning.buckets import buckets, plan_of
 from tests.planning.planner_inputs import alternating
 
@@ -56,6 +60,22 @@ def test_buckets_on_servers_are_proven_too(tmp_path: Path) -> None:
     assert "as f16 to 2" in verify(tmp_path, plan, "--after", "encode", "--bucket", "0").output
 
 
+def test_means_of_sites_are_proven_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Broken: a plan would pass although nobody looked at what travels inside its sites in every step."""
+    proven, means = [], sites.means
+
+    def noted(index: int, plan: Plan, hosts: Sequence[str]) -> Program:
+        proven.append((index, tuple(hosts)))
+        return means(index, plan, hosts)
+
+    monkeypatch.setattr(sites, "means", noted)
+    plan = localized(mixed("two_level"), Local(every=3, inside=((0, 2), (1, 3))))
+    done = verify(tmp_path, plan, "--json", "--cluster", str(tmp_path / "cluster.toml"))
+    assert done.exit_code == 0, done.output
+    hosts = tuple(host.name for host in alternating().hosts)
+    assert proven == [(0, hosts), (1, hosts)]
+
+
 def test_what_cannot_be_verified_so_is_refused(tmp_path: Path) -> None:
     """Broken: options would be taken that change nothing, or programs proven for other hosts."""
     cluster = ("--cluster", str(tmp_path / "cluster.toml"))
@@ -63,7 +83,7 @@ def test_what_cannot_be_verified_so_is_refused(tmp_path: Path) -> None:
     for plan, arguments, said in (
         (mixed("topk"), (), "there is no policy `topk`"),
         (mixed("empty", 3), cluster, "for 3 ranks, the cluster has 4 slots"),
-        (ring, cluster, "--cluster and --tuning are for policies"),
+        (ring, cluster, "--cluster is for policies and sites, --tuning for policies"),
     ):
         error = verify(tmp_path, plan, *arguments).exception
         assert isinstance(error, UsageError)

@@ -140,6 +140,12 @@ class Reference:
         for rank, (model, inner) in enumerate(zip(self.models, self.inner, strict=True)):
             inner.zero_grad()
             loss_of(model, self.case.seed + self.made, rank).backward()
+        for site in self.case.local.inside or ():
+            for same in zip(*(self.models[rank].parameters() for rank in site), strict=True):
+                mean = torch.stack([each.grad for each in same]).mean(0)
+                for each in same:
+                    each.grad = mean.clone()
+        for inner in self.inner:
             inner.step()
         for part in self.parts:
             part.stepped(self.made)

@@ -125,6 +125,19 @@ def test_steps_are_spread_over_a_period() -> None:
             assert len(ended) == max(1, math.floor(every / slower + 0.5))
 
 
+def test_ranks_of_a_site_keep_the_pace_of_its_slowest() -> None:
+    """Broken: ranks of a site, which wait for one another in each step, would make different numbers of steps."""
+    reports = {rank: NOTHING._replace(step_s=step_s) for rank, step_s in enumerate((1.0, 2.0, 4.0, 7.0, 0.0))}
+    found = []
+    for rank in range(4):
+        pace = Pace(sites=((0, 1), (2, 3), (4,)))
+        pace.begin(14)
+        pace.counted(reports, rank)
+        pace.period_ended()
+        found.append(pace.steps)
+    assert found == [14, 14, 4, 4]
+
+
 def test_where_exchanges_do_not_wait_a_rank_comes_early() -> None:
     """Broken: a rank at its own pace would come too late to each exchange that does not wait for it."""
     pace = Pace(in_time=True)

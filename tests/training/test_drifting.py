@@ -33,6 +33,20 @@ def logged(judge, losses, *, ranks=(0, 1), pace=0.1):
     return judge.see(0, len(of_rank[0]), reports)
 
 
+@pytest.mark.parametrize("sites", [(), ((0, 1), (2, 3), (4, 5), (6, 7)), ((0, 1, 2, 3, 4, 5), (6,), (7,))])
+def test_ranks_of_a_site_move_as_one(sites):
+    """Broken: sites that undo one another would be taken for ranks that learn, as ranks of a site always agree."""
+    for agrees, undoes in ((1.1, False), (0.2, True)):
+        judge = Judge()
+        judge.again(sites)
+        apart = 1 / sum((len(site) / 8) ** 2 for site in sites) if sites else 8
+        verdicts = [
+            silent(judge, 1.0, step=math.sqrt(0.5 * agrees / apart), pace=1.0, ranks=range(8))
+            for _ in range(6)
+        ]
+        assert any(each is not None and not each.diverges for each in verdicts) == undoes
+
+
 @pytest.mark.parametrize("noise", [0.0, 0.1, 0.5])
 @pytest.mark.parametrize("kept", [0.9, 1.0, 1.5])
 def test_trainings_that_go_well_are_let_alone(noise, kept):

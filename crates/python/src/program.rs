@@ -201,29 +201,53 @@ impl Program {
         sizes: Vec<u32>,
         record_non_finite: bool,
     ) -> PyResult<Self> {
+        let all = vec![((0..world).collect(), scale, algorithm.to_owned(), sizes)];
+        Self::all_reduces(py, name, world, elements, dtype, op, all, record_non_finite)
+    }
+
+    /// One bound buffer per rank and the all-reduces of it within `groups`, not lowered: the ranks of each, its scale, its algorithm
+    /// and the numbers that this takes. A rank is in one group at most; one in none keeps what it has.
+    #[staticmethod]
+    #[pyo3(signature = (*, name, world, elements, dtype, op, groups, record_non_finite))]
+    #[expect(clippy::too_many_arguments, reason = "keyword-only in Python")]
+    fn all_reduces(
+        py: Python<'_>,
+        name: String,
+        world: usize,
+        elements: usize,
+        dtype: &str,
+        op: &str,
+        groups: Vec<(Vec<usize>, f64, String, Vec<u32>)>,
+        record_non_finite: bool,
+    ) -> PyResult<Self> {
         let dtype = self::dtype(py, dtype)?;
         let op = self::reduce_op(py, op)?;
-        let algorithm = self::algorithm(py, algorithm, sizes)?;
-        let group: Vec<Rank> = (0..world).map(Rank::from_index).collect();
-        let slice = Slice::new(BufferId(0), 0, elements);
-        let rank = || {
-            let mut builder = RankBuilder::new();
-            builder.buffer("bucket", dtype, elements, BufferKind::Bound);
-            if record_non_finite {
-                builder.push(Op::Record { what: ir::Record::NonFinite, src: slice }, None);
+        let (buffer, slice) = (BufferId(0), Slice::new(BufferId(0), 0, elements));
+        let mut builders: Vec<_> = (0..world)
+            .map(|_| {
+                let mut builder = RankBuilder::new();
+                builder.buffer("bucket", dtype, elements, BufferKind::Bound);
+                if record_non_finite {
+                    builder.push(Op::Record { what: ir::Record::NonFinite, src: slice }, None);
+                }
+                builder
+            })
+            .collect();
+        let mut ensures = Vec::new();
+        for (ranks, scale, algorithm, sizes) in groups {
+            let algorithm = Some(self::algorithm(py, &algorithm, sizes)?);
+            let group: Vec<Rank> = ranks.iter().copied().map(Rank::from_index).collect();
+            for &rank in &ranks {
+                let (what, group, algorithm) = (Collective::AllReduce, group.clone(), algorithm.clone());
+                let builder = builders.get_mut(rank).ok_or_else(|| {
+                    refuse(py, &format!("{name}: rank {rank} of a group in a world of {world} ranks"))
+                })?;
+                builder.push(Op::Collective { what, slice, group, op, scale, algorithm }, None);
             }
-            let (group, algorithm) = (group.clone(), Some(algorithm.clone()));
-            let what = Collective::AllReduce;
-            builder.push(Op::Collective { what, slice, group, op, scale, algorithm }, None);
-            builder.finish()
-        };
-        let ensures = vec![Contract::AllReduce { buffer: BufferId(0), group: group.clone(), op, scale }];
-        Ok(Self::from(ir::Program {
-            name,
-            ranks: (0..world).map(|_| rank()).collect(),
-            ensures,
-            ..ir::Program::default()
-        }))
+            ensures.push(Contract::AllReduce { buffer, group, op, scale });
+        }
+        let ranks = builders.into_iter().map(RankBuilder::finish).collect();
+        Ok(Self::from(ir::Program { name, ranks, ensures, ..ir::Program::default() }))
     }
 
     /// The sources' bound buffers of bytes, which are the same, to the targets: a part from each source. Not lowered.

@@ -18,6 +18,9 @@ from hocket.errors import UsageError
 
 Weights = Literal["ranks", "samples", "logged"]
 WEIGHTS: tuple[str, ...] = get_args(Weights)
+Sites = tuple[tuple[int, ...], ...]
+"""Ranks of each site."""
+Inside = Literal["host", "rack"] | Sites
 
 
 class Local(Struct, frozen=True, kw_only=True):
@@ -48,6 +51,9 @@ class Local(Struct, frozen=True, kw_only=True):
             anchor with all that it has stepped since.
         grows: ranks begin with few steps alone, and make twice as many while exchanges keep what ranks gain, up to `every`: where
             ranks drift apart, little is lost. A guard says so; without one, they begin with `every`.
+        inside: sites inside which nobody steps alone: ranks of a `host`, of a `rack` of the cluster file, or of each tuple of ranks
+            average their gradients in every step and hold the same bits, and only sites differ between exchanges. None: each rank
+            is a site of its own.
 
     >>> Local(every=30).schedule(1).turns[0][0].last
     29
@@ -65,6 +71,7 @@ class Local(Struct, frozen=True, kw_only=True):
     grace_s: float | None = None
     quorum: int | None = None
     grows: bool = False
+    inside: Inside | None = None
 
     def schedule(self, buckets: int) -> Schedule:
         """Return the schedule of so many buckets. UsageError: an amount is out of range."""
@@ -86,6 +93,11 @@ class Local(Struct, frozen=True, kw_only=True):
             )
         if self.weights not in WEIGHTS:
             raise UsageError(f"local: weights={self.weights!r}: {', '.join(WEIGHTS)}")
+        if isinstance(self.inside, str):
+            raise UsageError(
+                f"local: inside={self.inside!r}: a plan does not know where ranks are\n"
+                "hint: hk.distribute(…, local=…) does; or the ranks of each site: inside=((0, 1), (2, 3))"
+            )
         if not 1 <= self.fragments <= min(self.every, buckets):
             raise UsageError(
                 f"local: fragments={self.fragments}: from 1 to every={self.every}, and to the {buckets} buckets of the plan\n"
@@ -106,6 +118,7 @@ class Local(Struct, frozen=True, kw_only=True):
                 grace_s=self.grace_s,
                 quorum=self.quorum,
                 grows=self.grows,
+                inside=self.inside or (),
             ),
             delay_max=self.late,
         )
@@ -136,11 +149,15 @@ def named(schedule: Schedule) -> str:
 
     >>> named(Local(every=30, late=1, fragments=2).schedule(3))
     'alone for 30 steps in 2 fragments, late by 1'
+    >>> named(Local(every=30, inside=((0, 1), (2, 3))).schedule(1))
+    '2 sites alone for 30 steps'
     """
+    sites = () if schedule.outer is None else schedule.outer.inside
     late = f", late by {schedule.delay_max}" if schedule.delay_max else ""
     fragments = len(set(schedule.turns))
     parts = f" in {fragments} fragments" if fragments > 1 else ""
-    return f"alone for {every(schedule)} steps{parts}{late}"
+    alone = f"{len(sites)} sites alone" if sites else "alone"
+    return f"{alone} for {every(schedule)} steps{parts}{late}"
 
 
 def localized(plan: Plan, local: Local) -> Plan:
@@ -164,7 +181,9 @@ def shortened(local: Local, most: int) -> Local:
     if every == 1:
         if local.every == 1:
             return local
-        return Local(every=1, weights=local.weights, grace_s=local.grace_s, quorum=local.quorum)
+        return Local(
+            every=1, weights=local.weights, grace_s=local.grace_s, quorum=local.quorum, inside=local.inside
+        )
     return replace(local, every=every, late=min(local.late, every - 1), fragments=min(local.fragments, every))
 
 
@@ -182,7 +201,7 @@ def in_step(schedule: Schedule) -> Schedule:
         period=1,
         together=True,
         turns=tuple((turn,) for _ in schedule.turns),
-        outer=Outer(weights=outer.weights, grace_s=outer.grace_s, quorum=outer.quorum),
+        outer=Outer(weights=outer.weights, grace_s=outer.grace_s, quorum=outer.quorum, inside=outer.inside),
         delay_max=0,
     )
 

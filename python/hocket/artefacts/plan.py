@@ -168,7 +168,8 @@ class Outer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     what a rank's progress counts: all alike, by samples since its last exchange, or by what the script logs. `paced`: between
     exchanges, ranks make as many steps as their speed lets them; else, all make the same number. `grace_s`: how long an exchange
     waits for ranks that do not come, once `quorum` ranks have come (None: one); None: as long as any step. `grows`: ranks begin
-    with the fewest steps alone of the plan's safer schedules, and make more while exchanges keep what ranks gain.
+    with the fewest steps alone of the plan's safer schedules, and make more while exchanges keep what ranks gain. `inside`: ranks
+    of each site, which average their gradients in every step and so move alike; none: each rank steps by itself.
     """
 
     rate: Factor = 1.0
@@ -180,6 +181,7 @@ class Outer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     grace_s: Seconds | None = None
     quorum: Amount | None = None
     grows: bool = False
+    inside: tuple[tuple[Small, ...], ...] = ()
 
 
 class Schedule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

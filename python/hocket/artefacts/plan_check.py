@@ -57,6 +57,7 @@ def findings(plan: Plan, model: Sequence[Gradient] | None = None) -> Iterator[Fi
         if schedule.steps == "own first" and schedule.overlap == "gates":
             yield Finding("schedule", "own gradients go first until the end of an iteration: not with gates")
         yield from _local(schedule)
+        yield from _inside(schedule, plan.workers)
     yield from _promise(plan)
     if model is not None:
         yield from _model(plan, model)
@@ -91,6 +92,16 @@ def _local(schedule: Schedule) -> Iterator[Finding]:
             yield Finding("schedule", f"{numbers}: above 0, and from 0 to below 1; Nesterov's is above 0")
         if outer.mix is not None and outer.mix > 1:
             yield Finding("schedule", f"a mix of {outer.mix:g}: from 0 to 1")
+
+
+def _inside(schedule: Schedule, workers: Sequence[int]) -> Iterator[Finding]:
+    """Find ranks that are in no site, or in two of them."""
+    sites = () if schedule.outer is None else schedule.outer.inside
+    ranks = sorted(rank for site in sites for rank in site)
+    if sites and (ranks != list(workers) or not all(sites)):
+        yield Finding(
+            "schedule", f"sites of ranks {[list(site) for site in sites]}: each of {list(workers)} is in one"
+        )
 
 
 def _world(plan: Plan) -> Iterator[Finding]:

@@ -14,7 +14,8 @@ def extra_bytes(buckets: Sequence[Bucket], schedules: Sequence[Schedule], learni
     """Return the bytes that a session takes which may use any of these schedules.
 
     Each slot after a bucket's first is its gradients once more. Where ranks train ahead of an anchor, sums lie apart in each slot,
-    and gradients and parameters are there once more; so is the optimizer's state, or the outer momentum.
+    and gradients and parameters are there once more; so is the optimizer's state, or the outer momentum. Where ranks of a site step
+    together, gradients travel from memory of their own.
     """
     sizes = [each.elements * ITEM_BYTES[each.dtype] for each in buckets]
     slots = slots_of(schedules, len(sizes))
@@ -25,7 +26,8 @@ def extra_bytes(buckets: Sequence[Bucket], schedules: Sequence[Schedule], learni
         states = [
             _moments(learning) if each.outer is None else int(each.outer.momentum > 0) for each in anchored
         ]
-        extra += sums + (2 + max(states)) * sum(sizes)
+        inside = any(each.outer is not None and each.outer.inside for each in anchored)
+        extra += sums + (2 + inside + max(states)) * sum(sizes)
     return extra
 
 

@@ -93,7 +93,8 @@ def distribute(
             steps, in turn with the best so far, and no step is lost. Default: from `settings`, else there is no search.
         local: ranks step alone, and exchange how far they came once in several steps: `hk.Local(every=30)`. This is for networks
             that are far slower than computation. Gradients and optimizer state are then each rank's own; what `model.state_dict`
-            returns is the anchor, which all ranks have alike. Default: by the plan.
+            returns is the anchor, which all ranks have alike. With `inside="rack"`, only racks step alone, and gradients are means
+            of a rack's ranks. Default: by the plan.
         parameter_server: the job's last ranks are servers; default: from `settings`, else those of the plan. They hold what the
             plan says, or without one all parameters. On a rank that serves, this call does not return: it serves, then ends the
             process (SystemExit). It does the same on a rank that only owns parts of the plan's buckets. Ranks keep their parts in

@@ -6,13 +6,16 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from hocket.artefacts.needs import late_by
 from hocket.artefacts.plan import Gathered, Plan, Served, Traced
 from hocket.planning.seconds import updates
 from hocket.refusals import (
     BESIDE_OWNERS,
     ELASTIC,
     GATES,
+    GRACE,
     HELPERS,
+    INSIDE,
     LIBRARY,
     LOCAL,
     OWNERS,
@@ -23,6 +26,7 @@ from hocket.refusals import (
     SERVERS,
     SPARSE,
     TURNS,
+    WEIGHED_LATE,
     check,
     refused,
 )
@@ -59,8 +63,11 @@ def of_plan(plan: Plan) -> Iterator[Feature]:
     """Yield features of a plan."""
     if plan.schedule.overlap == "gates":
         yield GATES, {}
-    if plan.schedule.steps == "local":
+    outer = plan.schedule.outer
+    if outer is not None:
         yield LOCAL, {}
+        if outer.inside:
+            yield INSIDE, {}
     elif plan.schedule.turns:
         yield TURNS, {}
     for index, bucket in enumerate(plan.buckets):
@@ -80,6 +87,17 @@ def of_plan(plan: Plan) -> Iterator[Feature]:
 def of_source(source: ProgramSource) -> Iterator[Feature]:
     """Yield features of the plan with which a job begins."""
     yield from of_plan(source.plan(source.epochs.current))
+
+
+def check_inside(source: ProgramSource) -> None:
+    """Raise UsageError if ranks of a site are to step together, and something of the plan would let them go apart."""
+    schedule = source.plan(source.epochs.current).schedule
+    if (outer := schedule.outer) is None or not outer.inside:
+        return
+    if outer.grace_s is not None:
+        raise refused(INSIDE, GRACE, grace_s=f"{outer.grace_s:g}")
+    if outer.weights != "ranks" and (late := late_by(schedule)):
+        raise refused(INSIDE, WEIGHED_LATE, late=late, weights=repr(outer.weights))
 
 
 def check_elastic(plan: Plan) -> None:

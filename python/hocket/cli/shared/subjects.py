@@ -18,6 +18,7 @@ from hocket.parameter_server import programs as served
 from hocket.parameter_server.description import Description, key_of
 from hocket.parameter_server.plan import among_workers
 from hocket.planning import compile as planned
+from hocket.planning import sites
 from hocket.planning.buckets import sizes_of
 from hocket.policies.load import load
 from hocket.policy import trace as traced
@@ -84,9 +85,9 @@ def of_plan(path: Path, cluster: Path | None, tuning: Path | None) -> Subject:
     """
     plan = files.read(path, Plan)
     scopes = {key(scope.route): scope for scope in scopes_of(plan)}
-    if not scopes and (cluster or tuning):
+    if not scopes and (tuning or (cluster and not sites.sites_of(plan))):
         raise UsageError(
-            f"{path} has all that its programs depend on: --cluster and --tuning are for policies"
+            f"{path} has all that its programs depend on: --cluster is for policies and sites, --tuning for policies"
         )
     described = _served(plan)
     plan = among_workers(plan)
@@ -114,6 +115,8 @@ def of_plan(path: Path, cluster: Path | None, tuning: Path | None) -> Subject:
     def prove(at: int) -> Program:
         if at in described.keys:
             return served.key_program(described, at, 0)
+        if sites.sites_of(plan):
+            sites.means(at, plan, topology.hosts)
         found = traced_bucket(at)
         if found is None:
             return planned.proven(at, plan)

@@ -16,9 +16,11 @@ from hocket.artefacts.promise import EXACT, Promise, promise_of
 from hocket.errors import UsageError
 from hocket.job.alike import compare
 from hocket.parameter_server.choice import ParameterServer
+from hocket.planning.sites import with_sites
 from hocket.policies.load import load
 from hocket.policy.policy import Policy
-from hocket.refusals import MEANS, PLAN, POLICY, REORDER, SEARCH, TURNS, refused
+from hocket.policy.topology import Topology
+from hocket.refusals import ELASTIC, INSIDE, MEANS, PLAN, POLICY, REORDER, SEARCH, TURNS, refused
 from hocket.setting_values import seconds_of
 from hocket.settings import Settings
 from hocket.training.features import check_elastic_settings
@@ -118,6 +120,7 @@ def wanted(given: Given, process: Stay, settings: Settings) -> Wanted:
     if local is not None:
         if search_s is not None:
             raise refused(SEARCH, PLAN, given=f"local={local}")
+        local = _with_sites(local, process)
         check_kept(promise, schedule_needs(local.schedule(local.fragments)), "local")
         plan = None if plan is None else localized(plan, local)
     if plan is not None:
@@ -132,6 +135,14 @@ def wanted(given: Given, process: Stay, settings: Settings) -> Wanted:
     if scopes and settings.reorder:
         raise refused(REORDER, POLICY)
     return Wanted(plan, scopes, promise or EXACT, search_s, local)
+
+
+def _with_sites(local: Local, process: Stay) -> Local:
+    """Return how ranks step alone, with the ranks of each site. UsageError: sites are unknown, or a loss would divide them."""
+    if local.inside is not None and process.elastic:
+        raise refused(ELASTIC, INSIDE)
+    cluster = process.measurements.network if local.inside == "rack" else None
+    return with_sites(local, Topology.of(process.job.hosts, cluster))
 
 
 def _check_world(plan: Plan, process: Stay) -> None:

@@ -10,7 +10,7 @@ from hocket.training.beside.spans import Spans
 from hocket.training.checkpoint.replicate import replicate
 from hocket.training.elastic.commit import Members, warn_of_unwatched
 from hocket.training.elastic.giving import Giving
-from hocket.training.features import check_members_libraries, of_source
+from hocket.training.features import check_inside, check_members_libraries, of_source
 from hocket.training.loop.loop import Loop
 from hocket.training.memory.framework import Framework, Model
 from hocket.training.memory.gradients import agree, gradients_of
@@ -78,6 +78,7 @@ def session_of(
     """Return a session with loaded programs and hooks. Call its `start` before the script trains."""
     if framework.device is not None:
         check_able("a model on a device", ABLE - {"host"}, of_source(source))
+    check_inside(source)
     place = _place(source, process, spans)
     plan = source.plan(source.epochs.current)
     merges = bool(plan.schedule.turns) or (source.autopilot is not None and source.autopilot.delays)

@@ -19,6 +19,8 @@ from typing import NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
+from hocket.artefacts.local import Sites
+
 KEPT, RECENT = 30, 8
 """Numbers of exchanges that are remembered, and of those with whose losses a turn's are compared."""
 
@@ -164,10 +166,16 @@ class Judge:
     def __init__(self) -> None:
         self.began: float | None = None
         self._seen: dict[int, tuple[tuple[int, ...], list[Seen]]] = {}
+        self._sites: Sites = ()
 
-    def again(self) -> None:
-        """Forget exchanges: those that follow are others."""
-        self.began, self._seen = None, {}
+    def again(self, sites: Sites = ()) -> None:
+        """Forget exchanges: those that follow are others. `sites`: ranks that step together; none: each by itself."""
+        self.began, self._seen, self._sites = None, {}, sites
+
+    def _apart(self, ranks: Sequence[int]) -> float:
+        """Return the number of ranks that move apart from one another: ranks of a site are as one, which counts by their number."""
+        shares = [len(site) / len(ranks) for site in self._sites]
+        return 1 / math.fsum(share**2 for share in shares) if shares else len(ranks)
 
     def saved(self) -> SavedJudge:
         fragments = [
@@ -205,10 +213,11 @@ class Judge:
         if now.noise2 is not None and self.began is None:
             self.began = now.first
         if now.noise2 is None or self.began is None:
-            verdict = by_length(seen, now, len(ranks))
+            verdict = by_length(seen, now, self._apart(ranks))
         else:
             known = [each for each in seen if each.noise2 is not None]
-            verdict = by_loss(known, now, self.began, len(ranks), DOUBTFUL if tries else SIGNIFICANT)
+            significant = DOUBTFUL if tries else SIGNIFICANT
+            verdict = by_loss(known, now, self.began, self._apart(ranks), significant)
         if seen:
             now = replace(now, farthest=max(now.moved, _at_rate(seen[-1].farthest, seen[-1], now)))
         seen.append(now)
@@ -225,7 +234,7 @@ class Judge:
         known = [each for each in before if each.noise2 is not None]
         if now.noise2 is None or self.began is None or not known:
             return len(seen) >= GROWS_UNKNOWN
-        gains = gains_of(known[-WINDOWS[0] :], now, self.began, len(ranks))
+        gains = gains_of(known[-WINDOWS[0] :], now, self.began, self._apart(ranks))
         if gains is None or gains.lacks <= 0:
             return True
         return len(seen) >= GROWS_UNKNOWN and not gains.gained and gains.lacks <= gains.lacks_error
@@ -270,7 +279,7 @@ def agreement(step: float, moved: float) -> float | None:
 
 
 def by_loss(
-    before: Sequence[Seen], now: Seen, began: float, ranks: int, significant: float = SIGNIFICANT
+    before: Sequence[Seen], now: Seen, began: float, ranks: float, significant: float = SIGNIFICANT
 ) -> Verdict | None:
     """Judge an exchange among so many ranks by logged losses. `before`: exchanges before it, of turns as long; `significant`:
     standard errors beyond which an anchor keeps too little."""
@@ -307,7 +316,7 @@ class Gains(NamedTuple):
     gained: bool
 
 
-def gains_of(window: Sequence[Seen], now: Seen, began: float, ranks: int) -> Gains | None:
+def gains_of(window: Sequence[Seen], now: Seen, began: float, ranks: float) -> Gains | None:
     """Return what so many ranks have gained in the turns of a window, each as long as that of `now`; None: there are none."""
     if not window:
         return None
@@ -334,7 +343,7 @@ def gains_of(window: Sequence[Seen], now: Seen, began: float, ranks: int) -> Gai
     )
 
 
-def by_length(before: Sequence[Seen], now: Seen, ranks: int) -> Verdict | None:
+def by_length(before: Sequence[Seen], now: Seen, ranks: float) -> Verdict | None:
     """Judge an exchange among so many ranks by the lengths of what they have moved. `before`: as in `by_loss`."""
     ways = [_at_rate(each.moved, each, now) for each in before if each.moved > 0]
     if ways and now.moved > max(LENGTHENED * min(ways), _at_rate(before[-1].farthest, before[-1], now)):

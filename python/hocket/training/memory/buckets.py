@@ -278,11 +278,12 @@ def load(
     before: Sequence[LoadedBucket] = (),
     device: Device | None = None,
     label: str | None = None,
+    ends: str = "",
 ) -> list[LoadedBucket]:
     """Allocate memory for the gradients and load programs, in the same order on all ranks. Buckets on servers stay as `before`.
 
     `slots`: copies of its memory by bucket; default: one. Buckets that share memory have the same number. `device`: where `array`
-    makes arrays. `label`: name of a single bucket in errors and traces; default: by number and epoch.
+    makes arrays. `label`: name of a single bucket in errors and traces; default: by number and epoch, before `ends`.
     """
     parts = [parts_of(bucket) for bucket in buckets]
     gradients = {each.name: each for bucket in buckets for each in bucket.gradients}
@@ -299,6 +300,7 @@ def load(
             slots=slots[arena.numbers[0]] if slots else 1,
             device=device,
             label=label,
+            ends=ends,
         )
         for arena in arenas_of(parts, gradients)
     ]
@@ -325,6 +327,7 @@ def _loaded(
     slots: int,
     device: Device | None,
     label: str | None,
+    ends: str,
 ) -> LoadedBucket:
     size = sum(each.bytes for each in arena.gradients)
     memory, *more = [engine.allocate(size) for _ in range(slots)]
@@ -334,7 +337,8 @@ def _loaded(
     launches = []
     for number in arena.numbers:
         bucket = buckets[number]
-        named = label or (f"bucket {number}" if epoch == 0 else f"bucket {number} of epoch {epoch}")
+        of_epoch = f" of epoch {epoch}" if epoch else ""
+        named = label or f"bucket {number}{of_epoch}{ends}"
         launch = Launch(bucket, 0, number, arena.runs(parts_of(bucket)) or ((0, 0),))
         rows = None if bucket.rows is None else Rows(bucket.rows, engine, rank, memory, device)
         chosen = helpers.number(number, epoch) if bucket.helped else bucket.number

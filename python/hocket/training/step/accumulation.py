@@ -14,11 +14,13 @@ class Accumulation:
 
     Attributes:
         weighted: weights of gradients by the batches that are accumulated; None: they count as they are.
+        inside: gradients that ranks of a site average in each backward, if sites step alone.
     """
 
     def __init__(self, updates: Updates) -> None:
         self._updates = updates
         self.weighted: Weighted | None = None
+        self.inside: Updates | None = None
         self._accumulates = False
         """True within `no_sync`."""
         self._mutes = False
@@ -28,7 +30,9 @@ class Accumulation:
 
     def decide(self) -> None:
         """Decide whether a backward that begins now communicates."""
-        self._updates.readiness.enabled = self._owed > 0 or not (self._accumulates or self._mutes)
+        for each in (self._updates, self.inside):
+            if each is not None:
+                each.readiness.enabled = self._owed > 0 or not (self._accumulates or self._mutes)
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:

@@ -46,7 +46,7 @@ class Alone:
         self._framework, self._updates, self.outer = framework, updates, outer
         self.departed: list[int] = []
         self.weighing = weighing_of(outer, lambda: framework.workload(gradients=False))
-        self.pace = Pace(in_time=outer.grace_s is not None) if outer.paced else None
+        self.pace = Pace(in_time=outer.grace_s is not None, sites=outer.inside) if outer.paced else None
         self.late = False
         self._late: Counter[int] = Counter()
         """By rank, the number of exchanges in a row to which it came too late."""

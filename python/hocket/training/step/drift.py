@@ -22,6 +22,7 @@ from hocket.artefacts.local import every, in_step
 from hocket.artefacts.plan import Plan, Schedule
 from hocket.job.rendezvous import Job
 from hocket.job.trace_writes import TraceWrites
+from hocket.planning.sites import sites_of
 from hocket.training.guard.drift import (
     LOSSES_MIN,
     Departure,
@@ -83,7 +84,7 @@ class Drift:
         """Return the schedule of iterations from now on, in which all that was made is applied."""
         if self.discards:
             self._framework.local.discard()
-        self._judge.again()
+        self._judge.again(sites_of(plan))
         self.report, self.discards, self._pace = None, False, 0.0
         self._departures.clear()
         self._slots, self._rates = {}, {}

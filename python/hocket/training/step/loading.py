@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING
 
 from hocket import _native
 from hocket.artefacts.plan import Plan
+from hocket.errors import UsageError
+from hocket.planning.sites import sites_of
 from hocket.training.checkpoint import states
 from hocket.training.memory import buckets as bucket_memory
 from hocket.training.memory.buckets import LoadedBucket
 from hocket.training.memory.framework import Gates
 from hocket.training.memory.turns import SavedTurns, slots_for
+from hocket.training.step.inside import Inside, behind
 from hocket.training.step.memory import Memory
 from hocket.training.step.statistics import Steps
 
@@ -24,13 +27,14 @@ log = logging.getLogger("hocket.training")
 
 
 class Loading:
-    """Programs that a step runs. `gates`: where forward waits for updates, if it does so bucket by bucket; `memory`: where sums
-    lie; `process`: number of the one that loads them."""
+    """Programs that a step runs. `gates`: where forward waits for updates, if it does so bucket by bucket; `inside`: exchange of
+    gradients inside sites, if sites step alone; `memory`: where sums lie; `process`: number of the one that loads them."""
 
     def __init__(self, step: Step, memory: Memory) -> None:
         """Begin without buckets."""
         self._step, self.memory = step, memory
         self.gates: Gates | None = None
+        self.inside: Inside | None = None
         self.process = os.getpid()
 
     def load(self, *, moves: bool = True) -> None:
@@ -42,11 +46,17 @@ class Loading:
         plan = step.plan
         step.commit.loads(plan)
         compiled = step.source.buckets()
+        if together := bool(sites_of(plan)):
+            compiled = behind(compiled)
         slots = slots_for(plan, len(compiled))
         step.place.lanes.serve(step.framework.device)
         placed = self.memory.placed(compiled, step.place, step.framework, slots, old)
         step.updates.place(placed, self.memory.sums(placed, step.framework))
         self._schedule(plan, anew=bool(old))
+        self.end_inside()
+        if together:
+            self.inside = Inside(step, plan, compiled)
+            step.accumulation.inside = self.inside.updates
         states.put(states.held(old, step.engine, rank), placed, step.engine, rank)
         for each in step.launches if step.commit.calls_libraries else ():
             if each.compiled.number is None:
@@ -82,7 +92,24 @@ class Loading:
         held = [slot.memory for bucket in step.buckets for slot in bucket.others]
         if self.memory.apart:
             held += [slot.memory for own in step.updates.means.of for slot in own]
-        return sum(map(len, held)) + step.framework.anchor.held_bytes + step.framework.local.held_bytes
+        inside = 0 if self.inside is None else self.inside.held_bytes
+        return (
+            sum(map(len, held)) + inside + step.framework.anchor.held_bytes + step.framework.local.held_bytes
+        )
+
+    def end_inside(self) -> None:
+        """End the exchange of gradients inside sites, if there is one."""
+        if self.inside is not None:
+            self.inside.end()
+        self.inside = self._step.accumulation.inside = None
+
+    def check_process(self) -> None:
+        """Raise UsageError in a child of the process that trains."""
+        if os.getpid() != self.process:
+            raise UsageError(
+                "backward in a forked child of the process that distributed the model\n"
+                "hint: train in the process that called `distribute`"
+            )
 
     def gate(self) -> None:
         """Let forward wait for updates at gates of the loaded buckets."""
@@ -140,6 +167,8 @@ class Loading:
         )
         step.commit.counts(readiness)
         updates.count(readiness, moves=moves and after is None)
+        if self.inside is not None:
+            self.inside.count()
         if step.commit.calls_libraries:
             step.sent()
         step.accumulation.decide()

@@ -3,7 +3,8 @@ exchanges.
 
 A schedule's iterations are the same on all ranks, and say when they exchange. At its pace, each step of a rank ends one of them or
 several, so the program and its turns know nothing of speeds. How many each rank makes follows from times of steps, which travel
-with the votes of each exchange; no rank has to know how many others make.
+with the votes of each exchange; no rank has to know how many others make. Ranks of a site, which step together, are as fast as the
+slowest of them.
 
     fastest of every=6   1  2  3  4  5  6 | exchange
     at half its speed       1     2     3 | exchange
@@ -15,6 +16,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 
+from hocket.artefacts.local import Sites
 from hocket.training.guard.drift import Report
 
 NEARLY = 0.75
@@ -24,9 +26,12 @@ NEARLY = 0.75
 class Pace:
     """Steps of one rank in the iterations of a period. `steps`: number of them in each; `share`: those per iteration."""
 
-    def __init__(self, *, in_time: bool = False, now: Callable[[], float] = time.monotonic) -> None:
-        """`in_time`: exchanges wait for a short time only, so a rank comes rather early than late; `now`: a clock, in seconds."""
-        self._now, self._half = now, NEARLY if in_time else 0.5
+    def __init__(
+        self, *, in_time: bool = False, sites: Sites = (), now: Callable[[], float] = time.monotonic
+    ) -> None:
+        """`in_time`: exchanges wait for a short time only, so a rank comes rather early than late; `sites`: ranks that step
+        together; `now`: a clock, in seconds."""
+        self._now, self._half, self._sites = now, NEARLY if in_time else 0.5, sites
         self._period = self.steps = 1
         self._credit = 0
         self._resumed_s: float | None = None
@@ -64,6 +69,9 @@ class Pace:
         """Take the times of all ranks' steps with their votes; `own`: this rank among them."""
         self._busy_s, self._busy = 0.0, 0
         known = {rank: each.step_s for rank, each in reports.items() if each.step_s > 0}
+        for site in self._sites:
+            slowest_s = max((known[rank] for rank in site if rank in known), default=0.0)
+            known |= dict.fromkeys(site if slowest_s else (), slowest_s)
         if own in known:
             steps = self._period * min(known.values()) / known[own]
             self._next = max(1, math.floor(steps + 1 - self._half))

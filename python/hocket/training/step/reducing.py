@@ -144,6 +144,7 @@ class ReducingSession(Step):
         for each in self.launches:
             self.place.libraries.forget(each.program)
         bucket_memory.unload(self.launches, self.engine)
+        self.loading.end_inside()
         self.agreement.end()
         self.updates.clear()
         self.loading.gates = None

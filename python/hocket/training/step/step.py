@@ -10,12 +10,11 @@ step stands, and each bucket how it is exchanged: reduced, by owners, as rows, t
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterator, Sequence
 
 from hocket import _native
 from hocket.artefacts.plan import Plan
-from hocket.errors import PeerError, UsageError
+from hocket.errors import PeerError
 from hocket.job.live.progress import Progress
 from hocket.training.autopilot.stopwatch import Stopwatch
 from hocket.training.guard.gauge import Gauge
@@ -142,11 +141,7 @@ class Step:
     # Backward.
 
     def on_first(self) -> None:
-        if os.getpid() != self.loading.process:
-            raise UsageError(
-                "backward in a forked child of the process that distributed the model\n"
-                "hint: train in the process that called `distribute`"
-            )
+        self.loading.check_process()
         if self.updates.own is None:
             self.framework.check_in_place(self.updates.filling)
         self.begin_iteration()

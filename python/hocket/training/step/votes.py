@@ -17,7 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from hocket import _native
+from hocket.artefacts.local import Sites
 from hocket.errors import UsageError
+from hocket.planning import sites as planned
 from hocket.planning.compile import votes_program
 from hocket.training.guard.drift import INFINITE, Report
 from hocket.training.guard.drift import WORDS as REPORT
@@ -159,7 +161,7 @@ class OutOfStep(Ballot):
 
 
 class Votes(Ballot):
-    """Votes of ranks that wait for one another: one program reduces them by max."""
+    """Votes of ranks that wait for one another, all or those of a site: one program reduces them by max."""
 
     def __init__(
         self,
@@ -169,9 +171,11 @@ class Votes(Ballot):
         *,
         rank: int,
         reports: bool = False,
+        sites: Sites = (),
     ) -> None:
-        """Load the program, at the same position on all ranks. `rank`: this one; `reports`: ranks may report."""
-        self._engine = engine
+        """Load the program, at the same position on all ranks. `rank`: this one; `reports`: ranks may report; `sites`: ranks among
+        which each vote counts; none: all ranks."""
+        self._engine, self._sites = engine, sites
         super().__init__(names, len(hosts), rank=rank, reports=reports)
         self.load(hosts)
 
@@ -181,8 +185,10 @@ class Votes(Ballot):
 
     def load(self, hosts: Sequence[str]) -> None:
         """Load the program for these hosts, by rank: again where an epoch of other members begins. Counted votes stay."""
-        program = votes_program(hosts, len(self._values))
-        self._program = self._engine.load(program, {0: (self._memory, 0)}, priority=0, label="votes")
+        elements, sites = len(self._values), self._sites
+        program = planned.votes(sites, hosts, elements) if sites else votes_program(hosts, elements)
+        label = "votes inside sites" if sites else "votes"
+        self._program = self._engine.load(program, {0: (self._memory, 0)}, priority=0, label=label)
 
     def unload(self) -> None:
         """Unload the program: no more votes are cast."""
