@@ -118,6 +118,11 @@ class Trained:
             parallel.register_comm_hook(None, default_hooks.fp16_compress_hook)
         self.model = parallel
 
+    def touch(self) -> None:
+        """Run an iteration and exchange it, so that all memory of that is there."""
+        self._iterate(torch.zeros(1, requires_grad=True))
+        self.flush()
+
     def iterations_s(self, warm_up: int, count: int) -> float:
         """Mean seconds of an iteration, over whole periods of at least `count` iterations, after `warm_up` iterations."""
         return self.measured(warm_up, count)[0]
@@ -131,12 +136,15 @@ class Trained:
         for at in range(warm_up + count):
             if at == warm_up:
                 began_s = time.monotonic()
-            self.optimizer.zero_grad()
-            self.model(x).sum().backward()
-            self.optimizer.step()
+            self._iterate(x)
         ended_s = time.monotonic()
         self.flush()
         return (ended_s - began_s) / count, (began_s, ended_s)
+
+    def _iterate(self, x: torch.Tensor) -> None:
+        self.optimizer.zero_grad()
+        self.model(x).sum().backward()
+        self.optimizer.step()
 
 
 def main() -> None:
@@ -156,6 +164,8 @@ def main() -> None:
             fastest = _agreed(min(range(len(variants)), key=taken_s.__getitem__))
         chosen.append(fastest)
         trained.append(variants[fastest])
+    for own in trained:
+        own.touch()
     found: list[list[tuple[float, tuple[float, float]]]] = [[] for _ in trained]
     for _ in range(course.turns):
         for turns, own in zip(found, trained, strict=True):
