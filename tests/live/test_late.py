@@ -118,15 +118,15 @@ def test_a_rank_that_is_late_again_is_told_when_it_is_for_twice_as_long():
     assert names(told) == [("Late", 2), ("GoesOn", 2)]
     lasts_s = told[1].late_s
     hangs = {f"_{rank}": {**WAITS, "doing_s": 2 * lasts_s - 1.0} for rank in range(4)}
-    assert looked(lateness, 100.0, **{**hangs, "_2": BUSY}) == ()
+    assert looked(lateness, 200.0, **{**hangs, "_2": BUSY}) == ()
     longer = {rank: {**WAITS, "doing_s": 2 * lasts_s} for rank in hangs}
-    (found,) = looked(lateness, 101.0, **{**longer, "_2": BUSY})
+    (found,) = looked(lateness, 201.0, **{**longer, "_2": BUSY})
     assert found.unsaid == 9
-    lateness.look(ranks(), {}, 110.0)
+    lateness.look(ranks(), {}, 210.0)
     # What was usual is forgotten.
-    assert looked(lateness, 120.0, _1=BUSY) == ()
-    lateness.look(ranks(), {}, 121.0)
-    assert names(looked(lateness, 120.0 + USUAL_S, _1=BUSY)) == [("Late", 1)]
+    assert looked(lateness, 220.0, _1=BUSY) == ()
+    lateness.look(ranks(), {}, 221.0)
+    assert names(looked(lateness, 220.0 + USUAL_S, _1=BUSY)) == [("Late", 1)]
 
 
 def test_an_excused_rank_has_more_time():
@@ -159,6 +159,19 @@ def test_ranks_may_have_gone_on_since_they_reported():
     # So may the one that was busy, and be waiting for the network, as they do.
     before = {f"_{rank}": {**WAITS, "age_s": 0.1} for rank in range(4)}
     assert looked(Lateness(LEAST_S), **{**before, "_2": {**BUSY, "age_s": 2.5, "interval_s": 3.0}}) == ()
+
+
+def test_the_first_to_say_that_it_goes_on_is_not_late():
+    """Broken: whenever a wait ends, the rank whose report comes first would be warned of, as the others seem to wait for it."""
+    lateness = Lateness(LEAST_S)
+    assert names(looked(lateness, _2=BUSY)) == [("Late", 2)]
+    later = {f"_{rank}": {**WAITS, "age_s": 0.9} for rank in range(4)} | {"_2": {**BUSY, "age_s": 0.9}}
+    goes_on = {"doing": "loading", "doing_s": 0.01, "age_s": 0.05}
+    assert looked(lateness, 100.4, **{**later, "_0": goes_on}) == ()
+    # When the others have waited for it anew, it is late: twice as long as the first one was.
+    assert names(lateness.look(ranks(), {}, 101.0)) == [("GoesOn", 2)]
+    anew = {f"_{rank}": {**WAITS, "doing_s": 50.0} for rank in range(4)}
+    assert names(looked(lateness, 200.0, **{**anew, "_0": {**BUSY, "doing_s": 50.5}})) == [("Late", 0)]
 
 
 def test_a_rank_that_should_report_and_does_not_is_late():

@@ -66,13 +66,18 @@ class Lateness:
     least_s: float
     _records: dict[int, _Record] = field(default_factory=dict, init=False)
     _unsaid: dict[int, int] = field(default_factory=dict, init=False)
+    _waited_s: dict[int, float] = field(default_factory=dict, init=False)
+    """Time of the last report of each rank in which it waited."""
     _usual: tuple[float, float] = field(default=(0.0, 0.0), init=False)
     """Longest time for which a rank was late, of those told, and until when it counts."""
 
     def look(self, reports: Reports, gone: Mapping[int, Gone], now_s: float) -> tuple[Late | GoesOn, ...]:
         """Return what is to be told after a look at time `now_s`. `reports`: last status of each rank, with its age in seconds."""
         here = {rank: each for rank, each in reports.items() if rank not in gone}
-        late = {each.rank: each for each in self._late(here)}
+        self._waited_s |= {
+            rank: now_s - age_s for rank, (age_s, each) in here.items() if each.doing == "waiting"
+        }
+        late = {each.rank: each for each in self._late(here, now_s)}
         told: list[Late | GoesOn] = []
         for rank in list(self._records):
             if rank not in here:
@@ -92,7 +97,7 @@ class Lateness:
         if (record := self._records.get(rank)) is not None:
             record.said, record.patience_s = False, FIRST_S
 
-    def _late(self, here: Reports) -> Iterable[Late]:
+    def _late(self, here: Reports, now_s: float) -> Iterable[Late]:
         overdue = {rank for rank, each in here.items() if _is_overdue(*each)}
         waiting = {rank for rank, (_, each) in here.items() if each.doing == "waiting"}
         others = [
@@ -104,10 +109,13 @@ class Lateness:
         # stopped has stopped meanwhile.
         others = [rank for rank in others if rank not in overdue] or others or sorted(waiting & overdue)
         waits = {rank: here[rank] for rank in sorted(waiting - overdue)}
+        shortest_s = min((since_s(*each) for each in waits.values()), default=0.0)
+        # One that has waited as they do, and has reported since that it goes on, is only the first to say so.
+        began_s = now_s - shortest_s
+        others = [rank for rank in others if rank in waiting or self._waited_s.get(rank, began_s) <= began_s]
         if not others or len(others) > len(waits):
             return
         patience_s = self._patience_s(here, waits, others)
-        shortest_s = min(since_s(*each) for each in waits.values())
         # They may have gone on since they have reported, and so may have the others.
         if min(status.doing_s for _, status in waits.values()) <= patience_s:
             return
