@@ -16,8 +16,8 @@ from hocket.cli.benches.options import numbers_options
 def command(*, rows: tuple[str, ...], output: Path | None, as_json: bool) -> None:
     """How long a job stands still when ranks die, leave and join, and what that readiness costs when nothing happens.
 
-    Four ranks train the demo's transformer, on one host eight. Three to twenty minutes a row; needs root. `make bench-elastic`
-    installs torchft, and measures all rows.
+    Four ranks train the demo's transformer, on one host eight. Three to twenty minutes a row, `busy` an hour; needs root.
+    `make bench-elastic` installs torchft, and measures all rows.
 
     Example: python -m benches elastic --row star
     """

@@ -16,7 +16,7 @@ from hocket.tools.testbed import Testbed
 
 CUTS = 5
 BUSY_A_CORE = 2
-BUSY_S = 600.0
+BUSY_S = 3600.0
 LOOKS_S = 5.0
 GOES_ON_S = 1.3
 
