@@ -55,7 +55,7 @@ def against_the_reference() -> list[tuple[str, float, float, float, list[str], l
 
 
 def on_a_hostile_device() -> list[tuple[str, float, float, float, list[str], list[str]]]:
-    """The same with gradients on the tests' own device."""
+    """Train on the tests' own device."""
     hostile.loaded(here()[0])
     device.PIECE_BYTES = 64
     return [(repr(case), *compared(inside(case), hostile.NAME)) for case in cases()[::8]]
@@ -81,7 +81,7 @@ def compared(
 
 
 def resumed() -> list[bool]:
-    """Whether a training that is saved in the middle of a turn goes on to the same bits."""
+    """Save a training in the middle of a turn, and return whether it goes on to the same bits."""
     found = []
     for stop in (6, 9):
         case = inside(Case(hk.Local(every=4, late=2, fragments=2, rate=0.7, momentum=0.9), "adamw"))

@@ -30,7 +30,7 @@ def returned(script: str, tmp_path: Path, *arguments: str, world: int = 4, **set
 
 
 def alike(of_rank: Any, world: int = 4) -> bool:
-    """Whether what ranks return is the same in each site, and differs between sites."""
+    """Return whether ranks of a site return the same, and sites differ."""
     own = [[of_rank[rank] for rank in site] for site in SITES[world]]
     firsts = [site[0] for site in own]
     return all(each == site[0] for site in own for each in site) and firsts.count(firsts[0]) == 1
