@@ -100,19 +100,20 @@ class Lateness:
     def _late(self, here: Reports, now_s: float) -> Iterable[Late]:
         overdue = {rank for rank, each in here.items() if _is_overdue(*each)}
         waiting = {rank for rank, (_, each) in here.items() if each.doing == "waiting"}
-        others = [
-            rank
-            for rank, (_, each) in here.items()
-            if rank not in waiting and (rank in overdue or (each.trains and not self._idles(each, here)))
-        ]
-        # A rank that says what it does explains the waits; one whose report is late may wait, too. Of those that wait, one that is
-        # stopped has stopped meanwhile.
-        others = [rank for rank in others if rank not in overdue] or others or sorted(waiting & overdue)
         waits = {rank: here[rank] for rank in sorted(waiting - overdue)}
         shortest_s = min((since_s(*each) for each in waits.values()), default=0.0)
         # One that has waited as they do, and has reported since that it goes on, is only the first to say so.
         began_s = now_s - shortest_s
-        others = [rank for rank in others if rank in waiting or self._waited_s.get(rank, began_s) <= began_s]
+        others = [
+            rank
+            for rank, (_, each) in here.items()
+            if rank not in waiting
+            and self._waited_s.get(rank, began_s) <= began_s
+            and (rank in overdue or (each.trains and not self._idles(each, here)))
+        ]
+        # A rank that says what it does explains the waits; one whose report is late may wait, too. Of those that wait, one that is
+        # stopped has stopped meanwhile.
+        others = [rank for rank in others if rank not in overdue] or others or sorted(waiting & overdue)
         if not others or len(others) > len(waits):
             return
         patience_s = self._patience_s(here, waits, others)
@@ -122,7 +123,7 @@ class Lateness:
         # A rank that was heard since, though later than it should be, may wait as they do.
         ages_s = {rank: here[rank][0] for rank in others}
         if not all(
-            (at_s if rank in overdue else shortest_s - at_s) > patience_s for rank, at_s in ages_s.items()
+            (age_s if rank in overdue else shortest_s - age_s) > patience_s for rank, age_s in ages_s.items()
         ):
             return
         for rank in others:

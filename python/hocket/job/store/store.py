@@ -54,7 +54,7 @@ LEAVE_TIMEOUT_S = 2.0
 RETRY_S = 0.05
 RETRY_S_MAX = 1.0
 _NEVER = threading.Event()
-"""What nobody sets: a client that is not told to give up retries for its whole patience."""
+"""Event that nobody sets: a client that is not told to give up retries for its whole patience."""
 
 
 class Store:
