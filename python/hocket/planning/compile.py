@@ -43,7 +43,7 @@ def bucket_program(
     logical = _logical(plan, index)
     if len(lengths) > 1:
         logical = packed(logical, lengths)
-    return _proven(logical, _options(plan, index), proofs)
+    return verified(logical, _options(plan, index), proofs)
 
 
 def packed(program: Program, lengths: Sequence[int]) -> Program:
@@ -105,7 +105,7 @@ def halves(plan: Plan, index: int, lengths: Sequence[int] = (), proofs: Proofs |
     made = {}
     for direction, (logical, options) in _logical_halves(plan, index).items():
         whole = packed(logical, lengths) if len(lengths) > 1 else logical
-        made[direction] = _proven(whole, options, proofs)
+        made[direction] = verified(whole, options, proofs)
     verify_halves(made["to_owners"], made["from_owners"])
     ranks, owned = members(bucket, plan.workers), owned_parts(bucket, plan.workers)
     return Halves(**made, parts=tuple((ranks[owner], start, stop) for owner, start, stop in owned))
@@ -146,7 +146,7 @@ def rows(plan: Plan, index: int, *, table: bool) -> Rows:
         raise UsageError(f"plan: bucket {index} does not travel as rows")
     algorithm = bucket.route.algorithm
     return Rows(
-        _proven(_gathered(plan, index, bucket.route, table=table), _options(plan, index)),
+        verified(_gathered(plan, index, bucket.route, table=table), _options(plan, index)),
         all_reduce_program(
             world=plan.world,
             elements=bucket.elements + (0 if table else bucket.elements // bucket.route.row_elements),
@@ -215,7 +215,7 @@ def all_reduce_program(
         sizes=route.sizes,
         record_non_finite=False,
     )
-    return _proven(logical, PassOptions(chunk_bytes=chunk_bytes, order=order))
+    return verified(logical, PassOptions(chunk_bytes=chunk_bytes, order=order))
 
 
 def votes_program(hosts: Sequence[str], elements: int) -> Program:
@@ -231,7 +231,7 @@ def votes_program(hosts: Sequence[str], elements: int) -> Program:
         sizes=(),
         record_non_finite=False,
     )
-    return _proven(logical, PassOptions(chunk_bytes=CHUNK_BYTES))
+    return verified(logical, PassOptions(chunk_bytes=CHUNK_BYTES))
 
 
 def broadcast_program(
@@ -250,7 +250,7 @@ def broadcast_program(
         targets=[each for each in range(world) if each not in sources] if targets is None else targets,
         algorithm="halving_doubling",
     )
-    return _proven(logical, PassOptions(chunk_bytes=chunk_bytes))
+    return verified(logical, PassOptions(chunk_bytes=chunk_bytes))
 
 
 def _of_its_ranks(plan: Plan, index: int) -> Plan:
@@ -336,7 +336,8 @@ def _options(plan: Plan, index: int, *, plain: bool = False) -> PassOptions:
     )
 
 
-def _proven(logical: Program, options: PassOptions, proofs: Proofs | None = None) -> Program:
+def verified(logical: Program, options: PassOptions, proofs: Proofs | None = None) -> Program:
+    """Compile a program by these passes and prove its contracts. ProgramError: one does not hold, with the ops at fault."""
     program = logical.compiled(options)
     (proofs or Proofs()).verify(program)
     return program

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from hocket._native import PassOptions, Program, Proofs
+from hocket._native import PassOptions, Program
 from hocket.artefacts.chunks import CHUNK_BYTES, SHARED_CHUNK_BYTES
 from hocket.artefacts.local import Local, Sites
 from hocket.artefacts.plan import Plan
 from hocket.errors import UsageError
-from hocket.planning.compile import packed
+from hocket.planning.compile import packed, verified
 from hocket.policy.topology import Topology
 
 _GIVE = "the ranks of each site: inside=((0, 1), (2, 3))"
@@ -95,7 +95,7 @@ def means(index: int, plan: Plan, hosts: Sequence[str], lengths: Sequence[int] =
     )
     whole = packed(program, lengths) if len(lengths) > 1 else program
     shared = all(algorithm == "in_place" for _, _, algorithm, _ in groups)
-    return _proven(whole.compiled(PassOptions(chunk_bytes=SHARED_CHUNK_BYTES if shared else CHUNK_BYTES)))
+    return verified(whole, PassOptions(chunk_bytes=SHARED_CHUNK_BYTES if shared else CHUNK_BYTES))
 
 
 def votes(sites: Sites, hosts: Sequence[str], elements: int) -> Program:
@@ -109,7 +109,7 @@ def votes(sites: Sites, hosts: Sequence[str], elements: int) -> Program:
         groups=_groups(sites, hosts, far="halving_doubling", mean=False),
         record_non_finite=False,
     )
-    return _proven(program.compiled(PassOptions(chunk_bytes=CHUNK_BYTES)))
+    return verified(program, PassOptions(chunk_bytes=CHUNK_BYTES))
 
 
 def _groups(
@@ -125,8 +125,3 @@ def _groups(
             scale = 1 / len(site) if mean else 1.0
             found.append((ranks, scale, "in_place" if one_host else far, list[int]()))
     return found
-
-
-def _proven(program: Program) -> Program:
-    Proofs().verify(program)
-    return program
