@@ -211,6 +211,13 @@ def owners_plan(model: torch.nn.Module, world: int) -> Plan:
     return planned([replace(each, priority=at) for at, each in enumerate(made)], world, label="owners")
 
 
+def meets(model: torch.nn.Module) -> bool:
+    """The thread beside training has its connection to the store: it connects some seconds after the members have changed."""
+    session = distributed_of(model).session
+    assert isinstance(session, ReducingSession)
+    return any(each.beside._store is not None for each in session.source.duties)
+
+
 def plan_of(model: torch.nn.Module) -> Plan:
     session = distributed_of(model).session
     assert isinstance(session, ReducingSession)
@@ -324,6 +331,7 @@ def trained(directory: Path, name: str, flaw: str) -> None:
                     "told": told,
                     "process": os.getpid(),
                     "uses": uses(),
+                    "meets": meets(model),
                     "agreed": hk.agreed(model),
                     "plan": plan_of(model).label,
                     "common": common(model),
