@@ -2,6 +2,7 @@
 
 import pytest
 
+from hocket.start import run
 from tests.support import ranks
 
 SCRIPTS = "tests.torch.group_scripts"
@@ -53,9 +54,12 @@ def test_hooks_of_pytorch_train_equal_replicas(told):
     assert first["power"][1] != first["none"][1]
 
 
-def test_the_hook_of_a_policy_names_who_has_ended(tmp_path):
+def test_the_hook_of_a_policy_names_who_has_ended(tmp_path, monkeypatch):
     """Broken: DDP makes a tensor of the error, and says that it cannot."""
+    # The launcher would end ranks of a busy machine before they have said what they were told.
+    monkeypatch.setattr(run, "REPORT_S", 60.0)
     ended = ranks.run(f"{SCRIPTS}:hook_of_a_policy", WORLD, tmp_path, str(tmp_path / "store"))
+    assert ended.returned[0] is not None, ended.output
     kinds, rank, why = ended.returned[0]
     assert {"PeerError", "RuntimeError"} <= set(kinds), ended.output
     assert (rank, why) == (WORLD - 1, "lost")
