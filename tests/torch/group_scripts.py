@@ -199,6 +199,50 @@ def hook_of_a_policy(store):
     return None
 
 
+def forms(store):
+    """Each form of a call that PyTorch's process groups take, on ours and on Gloo: by call, whether results are equal."""
+    rank, world = meet(store)
+    groups = dist.group.WORLD, dist.new_group(backend="gloo")
+    minute, maximum = timedelta(seconds=60), dist.ReduceOp.MAX
+
+    def given(at=0):
+        return torch.arange(2.0 * world) + 10 * rank + at
+
+    def calls(group):
+        one, two, three, four, five, six = (given(at) for at in range(6))
+        gathered, parts, named = ([torch.zeros(2 * world) for _ in range(world)] for _ in range(3))
+        part, piece, whole = torch.zeros(2), torch.zeros(2), torch.zeros(2 * world)
+        pieces = list(given().split(2))
+        some = [2 * each for each in pieces]
+        yield "allreduce of a list", group.allreduce([one], maximum), [one]
+        yield "allreduce of a tensor", group.allreduce(two, dist.ReduceOp.MIN, minute), [two]
+        yield "allreduce by names", group.allreduce(tensors=[three], op=maximum, timeout=minute), [three]
+        yield "broadcast", group.broadcast(four, 1), [four]
+        yield "reduce", group.reduce(five, root=0, op=maximum), [five] if rank == 0 else []
+        yield "allgather", group.allgather(gathered, six, minute), gathered
+        yield "gather", group.gather(parts if rank == 1 else [], six, 1), parts
+        yield "scatter", group.scatter(part, pieces if rank == 0 else [], root=0), [part]
+        yield "reduce_scatter", group.reduce_scatter(piece, some, maximum), [piece]
+        yield "alltoall_base", group.alltoall_base(whole, six, [], [], minute), [whole]
+        yield "by names", group.allgather(output_tensors=named, input_tensor=six), named
+        yield "barrier", group.barrier(timeout=minute), []
+
+    results = []
+    for group in groups:
+        for name, work, tensors in calls(group):
+            work.wait()
+            results.append((name, [each.tolist() for each in tensors]))
+    half = len(results) // 2
+    equal = {ours[0]: ours == gloos for ours, gloos in zip(results[:half], results[half:], strict=True)}
+    wrong = [
+        refusal(groups[0].allreduce),
+        refusal(lambda: groups[0].allreduce(given(), maximum, minute, 1)),
+        refusal(lambda: groups[0].broadcast(given(), source=1)),
+    ]
+    dist.destroy_process_group()
+    return [equal, [kind for kind, _ in wrong]]
+
+
 def abilities(store):
     _, _ = meet(store)
     group = dist.distributed_c10d._get_default_group()
@@ -227,6 +271,6 @@ def compiled(store):
 def refusal(act):
     try:
         act()
-    except RuntimeError as error:
+    except (RuntimeError, TypeError) as error:
         return [type(error).__name__, str(error)]
     raise AssertionError("nothing was refused")

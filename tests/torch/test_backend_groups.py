@@ -13,7 +13,7 @@ WORLD = 2
 def told(tmp_path_factory):
     """What each rank returned, by script; each script met anew."""
     folder = tmp_path_factory.mktemp("groups")
-    names = ("come_and_go", "never_awaited", "awaited_often", "in_callbacks", "hooks", "abilities")
+    names = ("come_and_go", "never_awaited", "awaited_often", "in_callbacks", "hooks", "forms", "abilities")
     calls = {name: (f"{SCRIPTS}:{name}", str(folder / f"{name}.store")) for name in names}
     return ranks.by_name(calls, WORLD, folder)
 
@@ -63,6 +63,13 @@ def test_the_hook_of_a_policy_names_who_has_ended(tmp_path, monkeypatch):
     kinds, rank, why = ended.returned[0]
     assert {"PeerError", "RuntimeError"} <= set(kinds), ended.output
     assert (rank, why) == (WORLD - 1, "lost")
+
+
+def test_calls_take_the_forms_of_pytorch(told):
+    """Broken: a program that gives a tensor, an op or a root in place of options ends in an AttributeError."""
+    for equal, wrong in told["forms"]:
+        assert all(equal.values()), equal
+        assert wrong == ["TypeError"] * 3
 
 
 def test_abilities_are_answered(told):

@@ -20,22 +20,24 @@ from hocket.torch.backend import reductions, sparse, tensors
 from hocket.torch.backend.collectives import Collectives
 from hocket.torch.backend.configured import Configured, errors_as_torch
 from hocket.torch.backend.messages import TAG_BITS, TAG_MASK
+from hocket.torch.backend.overloads import (
+    INPUT,
+    INPUTS,
+    LISTS_IN,
+    LISTS_OUT,
+    OP,
+    OUTPUT,
+    OUTPUTS,
+    ROOT,
+    SPLITS_IN,
+    SPLITS_OUT,
+    TENSORS,
+    overloaded,
+)
 from hocket.torch.backend.reductions import Reduction
 from hocket.torch.backend.staging import Visit
 from hocket.torch.backend.tasks import DONE, Task, Tasks
 from hocket.torch.uncompiled import uncompiled_methods
-
-# Options for callers that pass none; torch's defaults.
-ALL_TO_ALL = c10d.AllToAllOptions()
-ALLGATHER = c10d.AllgatherOptions()
-ALLREDUCE = c10d.AllreduceOptions()
-ALLREDUCE_COALESCED = c10d.AllreduceCoalescedOptions()
-BARRIER = c10d.BarrierOptions()
-BROADCAST = c10d.BroadcastOptions()
-GATHER = c10d.GatherOptions()
-REDUCE = c10d.ReduceOptions()
-REDUCE_SCATTER = c10d.ReduceScatterOptions()
-SCATTER = c10d.ScatterOptions()
 
 Tensors = Sequence[torch.Tensor]
 Act = Callable[[Collectives, Tensors, Tensors], None]
@@ -53,7 +55,8 @@ class Group(Configured):
         self._calls = 0
         self._last_reduction: tuple[torch.dtype, Any, int, Reduction] | None = None
 
-    def broadcast(self, buffers: Sequence[torch.Tensor], opts: Any = BROADCAST) -> Work:  # type: ignore[override]
+    @overloaded(c10d.BroadcastOptions, [TENSORS], ROOT)
+    def broadcast(self, buffers: Sequence[torch.Tensor], opts: Any) -> Work:
         """Broadcast the root's tensor."""
 
         own = [buffers[opts.rootTensor]]
@@ -65,10 +68,9 @@ class Group(Configured):
         sent = own if self.rank() == opts.rootRank else []
         return self._run("broadcast", act, sent, own, opts, result=buffers, in_place=True)
 
-    def allreduce(self, buffers: Sequence[torch.Tensor], opts: Any = ALLREDUCE) -> Work:  # type: ignore[override]
+    @overloaded(c10d.AllreduceOptions, [TENSORS], OP)
+    def allreduce(self, buffers: Sequence[torch.Tensor], opts: Any) -> Work:
         """Reduce in place."""
-        if isinstance(buffers, torch.Tensor):  # of DDP, on ranks that have joined
-            buffers = [buffers]
         if buffers and buffers[0].is_sparse:
             if opts.reduceOp != dist.ReduceOp.SUM:
                 name = reductions.name_of(opts.reduceOp)
@@ -90,11 +92,14 @@ class Group(Configured):
 
         return self._run("all_reduce", act, buffers, buffers, opts)
 
-    def allreduce_coalesced(self, buffers: Sequence[torch.Tensor], opts: Any = ALLREDUCE_COALESCED) -> Work:
+    @overloaded(c10d.AllreduceCoalescedOptions, [TENSORS])
+    def allreduce_coalesced(self, buffers: Sequence[torch.Tensor], opts: Any) -> Work:
         """Reduce each tensor, in place."""
-        return self.allreduce(buffers, opts)
+        work: Work = self.allreduce(buffers, opts)
+        return work
 
-    def reduce(self, buffers: Sequence[torch.Tensor], opts: Any = REDUCE) -> Work:  # type: ignore[override]
+    @overloaded(c10d.ReduceOptions, [TENSORS], ROOT, OP)
+    def reduce(self, buffers: Sequence[torch.Tensor], opts: Any) -> Work:
         """Reduce into the root's tensor; the others keep theirs."""
         hows = [self._reduction(buffer, opts.reduceOp) for buffer in buffers]
         root, takes = opts.rootRank, self.rank() == opts.rootRank
@@ -107,11 +112,12 @@ class Group(Configured):
             "reduce", act, buffers, buffers if takes else [], opts, result=buffers, in_place=True
         )
 
-    def allgather(  # type: ignore[override]
+    @overloaded(c10d.AllgatherOptions, [LISTS_OUT, INPUTS])
+    def allgather(
         self,
         outputs: Sequence[Sequence[torch.Tensor]],
         inputs: Sequence[torch.Tensor],
-        opts: Any = ALLGATHER,
+        opts: Any,
     ) -> Task:
         """Gather every rank's tensor, by rank."""
 
@@ -127,11 +133,12 @@ class Group(Configured):
         writes = [each for of_rank in outputs for each in of_rank]
         return self._run("all_gather", act, inputs, writes, opts, result=outputs[0])
 
+    @overloaded(c10d.AllgatherOptions, [LISTS_OUT, INPUTS])
     def allgather_coalesced(
         self,
         outputs: Sequence[Sequence[torch.Tensor]],
         inputs: Sequence[torch.Tensor],
-        opts: Any = ALLGATHER,
+        opts: Any,
     ) -> Work:
         """Gather every rank's tensors: `outputs[rank][i]` becomes tensor `i` of `rank`."""
         by_input = [[of_rank[at] for of_rank in outputs] for at in range(len(inputs))]
@@ -139,7 +146,8 @@ class Group(Configured):
             [self.allgather([gathered], [own], opts) for gathered, own in zip(by_input, inputs, strict=True)]
         )
 
-    def all_gather_single(self, output: torch.Tensor, own: torch.Tensor, opts: Any = ALLGATHER) -> Task:
+    @overloaded(c10d.AllgatherOptions, [OUTPUT, INPUT])
+    def all_gather_single(self, output: torch.Tensor, own: torch.Tensor, opts: Any) -> Task:
         """Gather every rank's tensor, concatenated."""
         self._check_parts(output, own.numel(), "gathered")
 
@@ -149,22 +157,24 @@ class Group(Configured):
 
         return self._run("_all_gather_base", act, [own], [output], opts)
 
+    @overloaded(c10d.AllgatherOptions, [OUTPUTS, INPUTS])
     def all_gather_single_coalesced(
         self,
         outputs: Sequence[torch.Tensor],
         inputs: Sequence[torch.Tensor],
-        opts: Any = ALLGATHER,
+        opts: Any,
     ) -> Work:
         """Gather each tensor, concatenated by rank."""
         return Tasks(
             [self.all_gather_single(output, own, opts) for output, own in zip(outputs, inputs, strict=True)]
         )
 
-    def gather(  # type: ignore[override]
+    @overloaded(c10d.GatherOptions, [LISTS_OUT, INPUTS], ROOT)
+    def gather(
         self,
         outputs: Sequence[Sequence[torch.Tensor]],
         inputs: Sequence[torch.Tensor],
-        opts: Any = GATHER,
+        opts: Any,
     ) -> Work:
         """Gather every rank's tensor, by rank, at the root."""
         gathered = list(outputs[0]) if outputs and self.rank() == opts.rootRank else []
@@ -177,10 +187,12 @@ class Group(Configured):
 
         return self._run("gather", act, inputs, gathered, opts)
 
-    def gather_single(self, output: torch.Tensor, own: torch.Tensor, opts: Any = GATHER) -> Work:
+    @overloaded(c10d.GatherOptions, [OUTPUT, INPUT], ROOT)
+    def gather_single(self, output: torch.Tensor, own: torch.Tensor, opts: Any) -> Work:
         """Gather every rank's tensor, concatenated, at the root; only the root uses `output`."""
         if self.rank() != opts.rootRank:
-            return self.gather([], [own], opts)
+            work: Work = self.gather([], [own], opts)
+            return work
         self._check_parts(output, own.numel(), "gathered")
 
         def act(group: Collectives, reads: Tensors, writes: Tensors) -> None:
@@ -189,11 +201,12 @@ class Group(Configured):
 
         return self._run("gather", act, [own], [output], opts)
 
-    def scatter(  # type: ignore[override]
+    @overloaded(c10d.ScatterOptions, [OUTPUTS, LISTS_IN], ROOT)
+    def scatter(
         self,
         outputs: Sequence[torch.Tensor],
         inputs: Sequence[Sequence[torch.Tensor]],
-        opts: Any = SCATTER,
+        opts: Any,
     ) -> Work:
         """Receive this rank's tensor from the root."""
         scattered = list(inputs[0]) if inputs and self.rank() == opts.rootRank else []
@@ -206,11 +219,12 @@ class Group(Configured):
 
         return self._run("scatter", act, scattered, outputs, opts)
 
-    def reduce_scatter(  # type: ignore[override]
+    @overloaded(c10d.ReduceScatterOptions, [OUTPUTS, LISTS_IN], OP)
+    def reduce_scatter(
         self,
         outputs: Sequence[torch.Tensor],
         inputs: Sequence[Sequence[torch.Tensor]],
-        opts: Any = REDUCE_SCATTER,
+        opts: Any,
     ) -> Work:
         """Reduce the tensors that all ranks have for this one."""
         hows = [self._reduction(output, opts.reduceOp) for output in outputs]
@@ -223,9 +237,8 @@ class Group(Configured):
         reads = [each for pieces in inputs for each in pieces]
         return self._run("reduce_scatter", act, reads, outputs, opts)
 
-    def reduce_scatter_single(
-        self, output: torch.Tensor, whole: torch.Tensor, opts: Any = REDUCE_SCATTER
-    ) -> Task:
+    @overloaded(c10d.ReduceScatterOptions, [OUTPUT, INPUT], OP)
+    def reduce_scatter_single(self, output: torch.Tensor, whole: torch.Tensor, opts: Any) -> Task:
         """Reduce this rank's part."""
         self._check_parts(whole, output.numel(), "scattered")
         how = self._reduction(output, opts.reduceOp)
@@ -236,22 +249,24 @@ class Group(Configured):
 
         return self._run("_reduce_scatter_base", act, [whole], [output], opts)
 
+    @overloaded(c10d.ReduceScatterOptions, [OUTPUTS, INPUTS], OP)
     def reduce_scatter_single_coalesced(
         self,
         outputs: Sequence[torch.Tensor],
         inputs: Sequence[torch.Tensor],
-        opts: Any = REDUCE_SCATTER,
+        opts: Any,
     ) -> Work:
         """Reduce this rank's part of each tensor."""
         return Tasks(
             [self.reduce_scatter_single(out, whole, opts) for out, whole in zip(outputs, inputs, strict=True)]
         )
 
+    @overloaded(c10d.AllToAllOptions, [OUTPUTS, INPUTS])
     def alltoall(
         self,
         outputs: Sequence[torch.Tensor],
         inputs: Sequence[torch.Tensor],
-        opts: Any = ALL_TO_ALL,
+        opts: Any,
     ) -> Work:
         """Send tensor *i* to rank *i*."""
 
@@ -261,13 +276,14 @@ class Group(Configured):
 
         return self._run("all_to_all", act, inputs, outputs, opts)
 
+    @overloaded(c10d.AllToAllOptions, [OUTPUT, INPUT, SPLITS_OUT, SPLITS_IN])
     def all_to_all_single(  # torch's signature
         self,
         output: torch.Tensor,
         whole: torch.Tensor,
         output_splits: Sequence[int],
         input_splits: Sequence[int],
-        opts: Any = ALL_TO_ALL,
+        opts: Any,
     ) -> Work:
         """Send part *i* of the first dimension to rank *i*."""
         sizes = [
@@ -283,7 +299,8 @@ class Group(Configured):
 
         return self._run("all_to_all_single", act, [whole], [output], opts)
 
-    def barrier(self, opts: Any = BARRIER) -> Work:
+    @overloaded(c10d.BarrierOptions)
+    def barrier(self, opts: Any) -> Work:
         """Return after every member has arrived."""
         return self._run("barrier", lambda group, _reads, _writes: group.barrier(), [], [], opts)
 
@@ -293,11 +310,11 @@ class Group(Configured):
         self.communicator.monitored.meet(limit, wait_all_ranks=wait_all_ranks)
 
     # torch's names before 2.15, which some programs still use.
-    _allgather_base = all_gather_single  # type: ignore[assignment]  # parameters have other names there
-    _reduce_scatter_base = reduce_scatter_single  # type: ignore[assignment]
-    alltoall_base = all_to_all_single  # type: ignore[assignment]
-    allgather_into_tensor_coalesced = all_gather_single_coalesced  # type: ignore[assignment]
-    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced  # type: ignore[assignment]
+    _allgather_base = all_gather_single
+    _reduce_scatter_base = reduce_scatter_single
+    alltoall_base = all_to_all_single
+    allgather_into_tensor_coalesced = all_gather_single_coalesced
+    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
 
     def send(self, buffers: Sequence[torch.Tensor], to: int, tag: int) -> Work:
         """Send to a rank of the group; a tensor of the CPU may be overwritten at once, one of a device by work after `wait`."""
