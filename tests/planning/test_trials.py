@@ -121,6 +121,21 @@ def test_the_budget_ends_a_search() -> None:
     assert len(trials.tried) == 3
 
 
+@pytest.mark.parametrize("slower", [2.5, 5.0])
+def test_plans_that_are_slower_than_any_network_explains_are_tried_once(slower: float) -> None:
+    """Broken: they would be expected to be the best for ever, and rank 0 would look for another one until the job ends."""
+    cluster = alternating()
+    world = question(cluster)
+    trials = Trials(world, incumbent(cluster), seed=3, trials_max=40)
+    best_s = world.predicted(incumbent(cluster)).step_s
+    while (plan := trials.next()) is not None:
+        step_s = world.predicted(plan).step_s
+        trials.observe(plan, slower * step_s if len(trials.tried) % 2 else max(step_s, slower * best_s))
+    assert trials.ended is not None
+    buckets = [each.plan.buckets for each in trials.tried]
+    assert len(set(buckets)) == len(buckets)
+
+
 def test_one_rank_has_nothing_to_search() -> None:
     """Broken: a search of a job of one rank would end in a traceback or never."""
     alone = hosts([1e9])

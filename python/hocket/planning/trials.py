@@ -155,8 +155,9 @@ class Trials:
         known = self._known()
         draws = known.draws(DRAWS, self._seed + 7919 * self._rounds)
         for plan in self._proposals(known, draws):
-            if not self._is_tried(plan):
-                self._pool.setdefault(_key(plan), plan)
+            self._pool.setdefault(_key(plan), plan)
+        # Some were kept in the last round, and tried since: they would be expected to be better for ever.
+        self._pool = {key: plan for key, plan in self._pool.items() if not self._is_tried(plan)}
         self._rounds += 1
         if not self._pool:
             self.ended = "there is no other plan"
