@@ -231,13 +231,13 @@ def replayed(updates: Sequence[Update], name: str, world: int) -> list[torch.Ten
 def noted_updates(session: ReducingSession) -> list[dict[int, int]]:
     """Of each update from now on, the iterations by arena."""
     applied: list[dict[int, int]] = []
-    show = session._give
+    show = session.give
 
     def noted(due: Sequence[LiveTurn], later: Sequence[LiveTurn] = ()) -> None:
         applied.append({turn.arena: turn.iterations for turn in due})
         show(due, later)
 
-    session._give = noted  # type: ignore[method-assign]
+    session.give = noted  # type: ignore[method-assign]
     return applied
 
 

@@ -38,6 +38,7 @@ from hocket.policy.policy import Policy, Value
 from hocket.torch.in_training import distributed_of
 from hocket.training.assemble import furnish, newcomers
 from hocket.training.checkpoint import states
+from hocket.training.elastic.standing import Standing
 from hocket.training.step.reducing import ReducingSession
 from tests.torch.elastic_scripts import Fate, die_inside, digest
 
@@ -46,6 +47,12 @@ WIDE = 20_000
 """Of a model whose gradients, of 2.6 MB, take longer to send than a step takes to compute."""
 SLOW_S = 0.02
 SLOWLY_S = 1.0
+LINGERS_S = 0.5
+"""Time in which the coordinator hears that a rank has done a step, before that dies."""
+POLICY, DYING, LATE = (
+    f"a policy{end}"
+    for end in ("", ", and dies as an epoch of it begins", ", and is late as an epoch of it begins")
+)
 HELD_OUT = 12
 
 
@@ -154,6 +161,33 @@ def dies_before(owner: Any, name: str, *, times: int = 0) -> None:
     setattr(owner, name, call)
 
 
+def when_an_epoch_of_policies_stands(flaw: str) -> None:
+    """In the first step with which one begins, this rank dies soon after it has done the step; or it is late, and hears of the loss
+    before it has."""
+    agreed, done, begins = Standing._agreed, Membership.done, False
+
+    def counted(self: Standing) -> int:
+        nonlocal begins
+        begins = self.step.agreement._epoch != self.step.source.epochs.current.number
+        return agreed(self)
+
+    def call(self: Membership, step: int) -> bool:
+        if begins and flaw == LATE:
+            while not self._contact.part._engine.lost:  # type: ignore[union-attr]
+                time.sleep(SLOW_S)
+            with self._changed:
+                self._contact.note_losses()
+            Membership.done = done  # type: ignore[method-assign]
+        stands = done(self, step)
+        if begins and flaw == DYING:
+            time.sleep(LINGERS_S)
+            die()
+        return stands
+
+    Standing._agreed = counted  # type: ignore[method-assign]
+    Membership.done = call  # type: ignore[method-assign]
+
+
 def no_memory(*_: Any) -> Any:
     raise MemoryError
 
@@ -259,6 +293,8 @@ def break_down(flaw: str, directory: Path, *, founds: bool) -> None:
             dies_before(Membership, "resumed")
         case "raises":
             sys.excepthook = says_slowly
+        case _ if flaw in (DYING, LATE):
+            when_an_epoch_of_policies_stands(flaw)
 
 
 def trained(directory: Path, name: str, flaw: str) -> None:
@@ -278,7 +314,7 @@ def trained(directory: Path, name: str, flaw: str) -> None:
         model.flag.register_hook(die)
     plan = owners_plan(model, int(os.environ["HOCKET_WORLD"])) if founds and flaw == "owners" else None
     model, optimizer = hk.distribute(
-        model, optimizer, plan=plan, policy=Sums() if flaw == "a policy" else None
+        model, optimizer, plan=plan, policy=Sums() if flaw in (POLICY, DYING, LATE) else None
     )
     model.layers[0].weight.register_hook(lambda _: fate.at("backward"))
     hk.extra_state(model, "scheduler", scheduler.state_dict, scheduler.load_state_dict)

@@ -22,6 +22,7 @@ from tests.support import drawn, warm
 
 pytest.importorskip("torch")
 
+from tests.torch import join_scripts as scripts
 from tests.torch.trainings import PATIENCE_S, SCRIPT, Local, killed  # needs torch
 
 pytestmark = pytest.mark.members
@@ -157,6 +158,17 @@ def test_ranks_join_a_job_with_a_policy(trainings: Callable[..., Local]) -> None
     for own in training.of_the_chain():
         for what in ("common", "agreed"):
             assert all(each[what] == own[0][what] for each in own), (what, own)
+
+
+def test_a_step_that_stands_is_taken_before_the_epoch_of_policies_that_it_begins(
+    trainings: Callable[..., Local],
+) -> None:
+    """Broken: a rank that hears of a loss before it has done such a step would step with new memory, zeros, and replicas differ."""
+    training = trainings("abc", scripts.DYING, scripts.LATE, scripts.POLICY)
+    training.trains_on(2)
+    outcome = training.end()
+    assert outcome.code == 0, training.said()
+    assert training.check() == [3, 2]
 
 
 @pytest.mark.parametrize(

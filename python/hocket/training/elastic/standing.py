@@ -200,11 +200,17 @@ class Standing:
                 return True
             self._goes_on(epoch)
             stands = self._membership.committed > iteration
-            if stands and self._whole:
+            taken = stands and self._whole
+            if taken:
                 self._kept = kept
                 self._take()
             self._whole = False
             if step.agreement.begins:
+                if taken and not self.flushing:
+                    # The optimizer is given the sums now: the buckets that follow lie in other memory.
+                    due, self._due = self._due, []
+                    step.give(due)
+                    step.updates.shown = {}
                 self.lay_out()
             self.missed = False
             try:

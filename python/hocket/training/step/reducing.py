@@ -105,7 +105,7 @@ class ReducingSession(Step):
             self.updates.drop()
         with self.delays.flushing(), self.commit.flushing() as rounds:
             for due in rounds:
-                self._give(due)
+                self.give(due)
                 if self.updates.own is None:
                     self.framework.step()
                 if self.updates.local is None:

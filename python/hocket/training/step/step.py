@@ -199,7 +199,7 @@ class Step:
         begun = any(turn.at == "gate" for turn in now)
         if begun:
             self._begin_next()
-        self._give(now, later)
+        self.give(now, later)
         if delays is not None:
             delays.gauge(due)
         if not later:
@@ -238,7 +238,7 @@ class Step:
 
     # Updates.
 
-    def _give(self, due: Sequence[_native.LiveTurn], later: Sequence[_native.LiveTurn] = ()) -> None:
+    def give(self, due: Sequence[_native.LiveTurn], later: Sequence[_native.LiveTurn] = ()) -> None:
         """Give the optimizer the means that are due; those of `later` when their gates open."""
         self.updates.pending = {turn.arena: turn for turn in later}
         if self.delays is not None:
