@@ -145,8 +145,8 @@ class Training(ABC):
 
         self.until(lambda: sum(map(some, self.steps().values())) >= world)
 
-    def until(self, holds: Callable[[], bool], patience_s: float = PATIENCE_S) -> None:
-        deadline_s = time.monotonic() + patience_s
+    def until(self, holds: Callable[[], bool]) -> None:
+        deadline_s = time.monotonic() + PATIENCE_S
         while not holds():
             assert self.runs, self.said()
             assert time.monotonic() < deadline_s, self.said()

@@ -157,7 +157,8 @@ class Trials:
         for plan in self._proposals(known, draws):
             self._pool.setdefault(_key(plan), plan)
         # Some were kept in the last round, and tried since: they would be expected to be better for ever.
-        self._pool = {key: plan for key, plan in self._pool.items() if not self._is_tried(plan)}
+        tried_keys = {_key(each.plan) for each in self._tried}
+        self._pool = {key: plan for key, plan in self._pool.items() if key not in tried_keys}
         self._rounds += 1
         if not self._pool:
             self.ended = "there is no other plan"
