@@ -38,6 +38,7 @@ from hocket.policy.policy import Policy, Value
 from hocket.torch.in_training import distributed_of
 from hocket.training.assemble import furnish, newcomers
 from hocket.training.checkpoint import states
+from hocket.training.elastic import fetching, state_messages
 from hocket.training.elastic.standing import Standing
 from hocket.training.step.reducing import ReducingSession
 from tests.torch.elastic_scripts import Fate, die_inside, digest
@@ -188,6 +189,18 @@ def when_an_epoch_of_policies_stands(flaw: str) -> None:
     Membership.done = call  # type: ignore[method-assign]
 
 
+def dies_of_late_gradients() -> None:
+    """Of those for which all would wait when they meet: sums are there before the step with them."""
+    of_step = fetching._gradients
+
+    def call(steps: state_messages.Steps, data: memoryview, ahead: Any) -> Any:
+        if len(data):
+            die()
+        return of_step(steps, data, ahead)
+
+    fetching._gradients = call
+
+
 def no_memory(*_: Any) -> Any:
     raise MemoryError
 
@@ -291,6 +304,8 @@ def break_down(flaw: str, directory: Path, *, founds: bool) -> None:
             dies_before(Membership, "begin", times=int(founds))
         case "dies before its first step with newcomers":
             dies_before(Membership, "resumed")
+        case "gets gradients only after a step" if not founds:
+            dies_of_late_gradients()
         case "raises":
             sys.excepthook = says_slowly
         case _ if flaw in (DYING, LATE):

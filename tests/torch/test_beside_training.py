@@ -14,12 +14,14 @@ import torch
 
 from hocket.job.store import frames
 from hocket.job.store.channel import Channel
+from hocket.job.store.frames import FrameError
 from hocket.job.store.store import connect
 from hocket.settings import Settings
 from hocket.training.elastic import fetching, giving
 from hocket.training.elastic.fetching import Fetching
 from hocket.training.elastic.giving import Giving
-from tests.torch.test_state_parts import OPTIMIZERS, Made, made, step
+from hocket.training.elastic.state_messages import Steps as Stepped
+from tests.torch.test_state_parts import OPTIMIZERS, Made, drawn, made, step
 
 SECRET = b"0123456789abcdef"
 PATIENCE_S, STEPS_MAX, MEMBER = 30.0, 3000, 7
@@ -79,6 +81,11 @@ class Job:
             own.stepped()
         time.sleep(0.002)
 
+    def sum(self, at: int) -> None:
+        """Let all sums of step `at` be there, as of the step that is under way."""
+        for source, own in zip(self.sources, self.giving, strict=True):
+            own.give_sums({name: each for name, each in drawn(source, at).items() if each is not None})
+
     def until_ready(self, each_step: Callable[[int], None] = lambda at: None) -> None:
         while not self.joining.said_ready.is_set():
             assert self.steps < STEPS_MAX
@@ -134,6 +141,79 @@ def test_the_state_comes_while_others_step(sources: int, optimizer: str, jobs: C
     job.until_ready()
     assert job.meet() == job.steps
     check_equal(job)
+
+
+class Queued:
+    """What takers queue, and when the first source's optimizer steps, in order."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.events: list[Any] = []
+        queue = giving.Taker._queue
+
+        def noted(taker: giving.Taker, message: Any, *args: Any, **kwargs: Any) -> None:
+            self.events.append(message)
+            queue(taker, message, *args, **kwargs)
+
+        monkeypatch.setattr(giving.Taker, "_queue", noted)
+
+    def steps(self) -> list[int]:
+        """Bytes of gradients that followed each step when it was told."""
+        return [each.bytes for each in self.events if isinstance(each, Stepped)]
+
+
+def test_the_last_sums_come_while_the_others_still_step(
+    jobs: Callable[..., Job], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Broken: all ranks would stand still until the last step's gradients have gone to the newcomer, as long as the link takes."""
+    job = jobs(1)
+    job.until_ready()
+    queued = Queued(monkeypatch)
+    job.sources[0].optimizer.register_step_post_hook(lambda *_: queued.events.append("optimizer"))
+    job.sum(job.steps + 1)
+    taken = {
+        part for part, name in enumerate(job.to.trained) if drawn(job.to, job.steps + 1)[name] is not None
+    }
+    deadline_s = time.monotonic() + PATIENCE_S
+    while {part for own in job.fetching._ahead.values() for part in own} != taken:
+        assert time.monotonic() < deadline_s
+        time.sleep(0.01)
+    job.step()
+    assert set(queued.steps()) == {0}
+    assert isinstance(queued.events[queued.events.index("optimizer") - 1], Stepped)
+    assert job.meet() == job.steps
+    check_equal(job)
+
+
+def test_a_step_that_is_done_again_has_other_sums(
+    jobs: Callable[..., Job], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Broken: a rank would join with sums of ranks that are lost, or a step later with what a script has left of them."""
+    job = jobs(2)
+    job.until_ready()
+    queued = Queued(monkeypatch)
+    job.sum(5)
+    job.sum(job.steps + 1)
+    job.step()
+    assert set(queued.steps()) == {0}
+    told = len(queued.steps())
+    job.sum(5)
+    job.step()
+    assert min(queued.steps()[told:]) > 0
+    assert not any(each.follows for each in job.giving), (
+        "a script that clips would have everything sent twice"
+    )
+    assert job.meet() == job.steps
+    check_equal(job)
+
+
+def test_sums_that_have_not_come_are_refused() -> None:
+    """Broken: a source that has lost count would have this process step with gradients of another step."""
+    whole = Stepped(rates=[], parts=(0, 1), sizes=(4, 2), here=(0,), behind=0, bytes=2)
+    data, sums = memoryview(b"ab"), memoryview(b"cdef")
+    assert fetching._gradients(whole, data, {0: sums}) == [(0, sums), (1, data)]
+    for ahead in ({}, {1: sums}, {0: data}):
+        with pytest.raises(FrameError):
+            fetching._gradients(whole, data, ahead)
 
 
 def test_a_source_is_lost_while_it_gives(jobs: Callable[..., Job], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -214,6 +214,16 @@ def test_all_go_on_with_what_all_have_prepared(
     assert training.check() == [2, 3]
 
 
+@pytest.mark.parametrize("hosts", ["aa", "ab"])
+def test_sums_go_to_a_newcomer_before_the_step(hosts: str, trainings: Callable[..., Local]) -> None:
+    """Broken: all ranks would stand still while the last step's gradients travel once more, to the newcomer."""
+    training = trainings(hosts)
+    joined = training.come("c", "gets gradients only after a step")
+    training.trains_on(3)
+    assert (training.end().code, joined.returncode) == (0, 0), training.said()
+    assert training.check() == [2, 3]
+
+
 def test_a_job_ends_with_the_last_rank_that_has_its_state(trainings: Callable[..., Local]) -> None:
     """Broken: those who came for the state would end with a mistake of ours, or wait for ever."""
     training = trainings("a", "dies while all meet")

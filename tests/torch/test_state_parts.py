@@ -62,13 +62,21 @@ def made(optimizer: str, seed: int, width: int = 6) -> Made:
     return Made(model, OPTIMIZERS[optimizer](groups))
 
 
-def step(framework: Made, at: int) -> None:
-    """A step with gradients of random numbers, of some parameters none; rates decay."""
+def drawn(framework: Made, at: int) -> dict[str, torch.Tensor | None]:
+    """Gradients of random numbers, of some parameters none."""
     draw = torch.Generator().manual_seed(at)
+    found = {}
     for name, parameter in framework.trained.items():
         # In the parameter's own memory format, as autograd makes it: sums of rows depend on it.
         own = torch.empty_like(parameter).copy_(torch.randn(parameter.shape, generator=draw))
-        parameter.grad = None if name == "unused" or (name == "2.bias" and at % 2) else own
+        found[name] = None if name == "unused" or (name == "2.bias" and at % 2) else own
+    return found
+
+
+def step(framework: Made, at: int) -> None:
+    """A step with such gradients; rates decay."""
+    for name, gradient in drawn(framework, at).items():
+        framework.trained[name].grad = gradient
     for group in framework.optimizer.param_groups:
         group["lr"] *= 0.9
     framework.optimizer.step()

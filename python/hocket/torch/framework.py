@@ -167,15 +167,17 @@ class Torch:
         optimizer.zero_grad = zero_grad  # type: ignore[method-assign]
         self._undo.append(functools.partial(optimizers.put_back, optimizer, zero_grad, before))
 
-    def on_step(self, call: Callable[[], None]) -> None:
-        """Call `call` after the optimizer's step."""
+    def on_step(self, call: Callable[[], None], *, before: bool = False) -> None:
+        """Call `call` after the optimizer's step, or `before` it."""
 
         def stepped(*_: object) -> None:
             call()
 
         # This hook reads nothing of a step that gates defer.
         stepped.reads_nothing = True  # type: ignore[attr-defined]
-        self._undo.append(self.optimizer.register_step_post_hook(stepped).remove)
+        optimizer = self.optimizer
+        register = optimizer.register_step_pre_hook if before else optimizer.register_step_post_hook
+        self._undo.append(register(stepped).remove)
 
     def on_save(self, call: Callable[[], None]) -> None:
         """Call `call` before `model.state_dict()`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, get_args
 
 import torch
@@ -29,6 +29,7 @@ class TorchParts:
         self._followed: torch.optim.SGD | None = None
         """Outer optimizer that steps what comes from ranks that step alone."""
         self._names = list(framework.trained)
+        self._numbers = {name: part for part, name in enumerate(self._names)}
         own = {id(each) for each in self._trained}
         self._pieces = [
             (each, start, min(start + PIECE_BYTES, each.nbytes))
@@ -129,13 +130,24 @@ class TorchParts:
         return arrays[: 1 + len(described.tensors)]
 
     def gradients(self, parts: Sequence[int]) -> list[tuple[int, StateBytes]]:
-        """Return the gradients of the last step."""
+        """Return the gradients of the last step, or of the one that is about to be made."""
         if self._apart:
             came = self._framework.local.came
             given = ((part, came.get(self._names[part])) for part in parts if self._moved(part) == 1)
         else:
             given = ((part, self._trained[part].grad) for part in parts)
         return [(part, _bytes(gradient)) for part, gradient in given if gradient is not None]
+
+    def sums(self, sums: Mapping[str, Any], parts: Collection[int]) -> list[tuple[int, StateBytes]]:
+        """Return sums of these parts' gradients."""
+        if self._apart or self._framework.device is not None:
+            return []
+        given = ((self._numbers.get(name), gradient) for name, gradient in sums.items())
+        return [(part, _bytes(gradient)) for part, gradient in given if part is not None and part in parts]
+
+    def before_step(self, call: Callable[[], None]) -> None:
+        """Call `call` before each step of the script's optimizer."""
+        self._framework.on_step(call, before=True)
 
     def _moved(self, part: int) -> int:
         """Return how often the anchor has changed since `stepped`."""
@@ -200,8 +212,10 @@ class TorchParts:
             each.grad = None
         for part, data in gradients:
             parameter = self._trained[part]
-            gradient = torch.empty_like(parameter)
-            gradient.copy_(_over(data, parameter.dtype, parameter.shape))
+            gradient = _over(data, parameter.dtype, parameter.shape)
+            if gradient.stride() != parameter.stride() or gradient.device != parameter.device:
+                # In the parameter's own memory format, as autograd makes it: sums of rows depend on it.
+                gradient = torch.empty_like(parameter).copy_(gradient)
             parameter.grad = gradient
         stepper.step()
         for part, _ in gradients:

@@ -94,6 +94,8 @@ class Members(Commit):
 
     def begin(self, step: Step) -> None:
         super().begin(step)
+        if self._giving is not None:
+            self.summed = self._giving.summed
         self.ranks = lambda: self.standing.counted
         self.standing.begin(step, self.companion)
 
@@ -187,7 +189,8 @@ class Members(Commit):
         self._tell_of_parting()
         if self._giving is not None:
             alike = local or is_synchronous(self.step.updates.schedule)
-            self._giving.stepped(None if alike else "gradients are merged or late", alone=alone)
+            why_not = None if alike else "gradients are merged or late"
+            self._giving.stepped(why_not, alone=alone, meets=self.standing.meets)
         self._meet_newcomers()
 
     def settle(self) -> list[int]:

@@ -13,7 +13,7 @@ import logging
 import os
 import queue
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 from hocket.errors import Error
@@ -25,6 +25,7 @@ from hocket.members.membership import Membership
 from hocket.settings import Settings
 from hocket.training.checkpoint.replicate import digest
 from hocket.training.elastic.state_messages import (
+    Ahead,
     Asks,
     Gives,
     Inbox,
@@ -129,6 +130,8 @@ class Fetching:
         self._own = parts.parts()
         self._near: dict[int, bool] = {}
         """By source: True if little is still on its way."""
+        self._ahead: dict[int, dict[int, memoryview]] = {}
+        """By source and part, sums of the step under way."""
         self._met: dict[int, int] = {}
         """By source: number of steps after which it meets this process."""
         self._why: str | None = None
@@ -211,6 +214,7 @@ class Fetching:
 
     def _handle(self, client: int, event: Received | None) -> None:
         if event is None:
+            self._ahead.pop(client, None)
             if self._wanted is not None and client not in self._met:
                 self._ask(self._wanted.lost(client))
             return
@@ -234,10 +238,13 @@ class Fetching:
             case Gives() as gives:
                 self._parts.take(gives.part, gives.described, received.data)
                 self._ask(self._wanted.given(client, gives.part))
+            case Ahead(parts=parts, sizes=sizes):
+                if any(part >= len(self._own) for part in parts):
+                    raise FrameError(f"sums of parts {parts}, of {len(self._own)}")
+                self._ahead.setdefault(client, {}).update(_pieces(parts, sizes, received.data))
             case Steps() as steps:
-                self._near[client] = steps.behind <= NEAR_STEPS * steps.bytes
-                parts = list(_pieces(steps, received.data))
-                self._parts.step(steps.rates, parts)
+                self._near[client] = steps.behind <= NEAR_STEPS * sum(steps.sizes)
+                self._parts.step(steps.rates, _gradients(steps, received.data, self._ahead.pop(client, {})))
                 self._wanted.stepped(client)
             case Sums(digests=digests):
                 for part, theirs in digests.items():
@@ -267,11 +274,23 @@ class Fetching:
             self._server.call(partial(self._arrivals.ask, client, parts))
 
 
-def _pieces(steps: Steps, data: memoryview) -> Iterator[tuple[int, memoryview]]:
-    if len(steps.parts) != len(steps.sizes) or sum(steps.sizes) != len(data):
-        raise FrameError("a step has gradients of another size than it says")
+def _gradients(
+    steps: Steps, data: memoryview, ahead: Mapping[int, memoryview]
+) -> list[tuple[int, memoryview]]:
+    """Return a step's gradients: those in `data`, and of the sums that have come `ahead` those of which the step is."""
+    sizes = dict(zip(steps.parts, steps.sizes, strict=False))
+    if any(len(ahead.get(part, b"")) != sizes.get(part) for part in steps.here):
+        raise FrameError("a step is of other sums than have come")
+    left = [part for part in steps.parts if part not in steps.here]
+    came = dict(_pieces(left, [sizes[part] for part in left], data))
+    return [(part, ahead[part] if part in steps.here else came[part]) for part in steps.parts]
+
+
+def _pieces(parts: Sequence[int], sizes: Sequence[int], data: memoryview) -> Iterator[tuple[int, memoryview]]:
+    if len(parts) != len(sizes) or sum(sizes) != len(data):
+        raise FrameError("gradients have another size than the source says")
     start = 0
-    for part, size in zip(steps.parts, steps.sizes, strict=True):
+    for part, size in zip(parts, sizes, strict=True):
         yield part, data[start : start + size]
         start += size
 

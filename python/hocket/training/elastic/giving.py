@@ -1,8 +1,10 @@
 """Giving the state to ranks that join, beside training: what a rank that trains does.
 
-Between two steps, the thread that trains copies the parts that a joining rank asks for, and the last step's gradients of those
-that it has given before. A thread for each joining rank sends them. So the others stand still for a copy within memory, whatever
-the size of the state, and meet the newcomer when that has made up for the steps that were made meanwhile (`fetching`).
+Between two steps, the thread that trains copies the parts that a joining rank asks for. Of those that it has given before, it
+copies the gradients of each further step: each sum as soon as it is there, while the others still travel. When the optimizer is
+about to step, it says which of these it steps with, and copies those that the script has changed since. A thread for each joining
+rank sends all that. So the others stand still for a copy within memory, whatever the size of the state, and when they meet the
+newcomer, it lacks no more of the last step than they do (`fetching`).
 """
 
 from __future__ import annotations
@@ -11,7 +13,8 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -22,6 +25,7 @@ from hocket.job.store.store import connect
 from hocket.members.membership import Membership
 from hocket.training.checkpoint.replicate import digest
 from hocket.training.elastic.state_messages import (
+    Ahead,
     FromSource,
     Gives,
     Meets,
@@ -32,6 +36,7 @@ from hocket.training.elastic.state_messages import (
     read_asks,
 )
 from hocket.training.elastic.state_messages import Steps as Stepped
+from hocket.training.memory.buckets import Launch, LoadedBucket
 from hocket.training.memory.state_parts import StateBytes, StateParts
 
 CONNECT_S = 10.0
@@ -57,15 +62,51 @@ class Giving:
         self._changed: Collection[int] = ()
         self._takers: dict[int, Taker] = {}
         """By the number that they will have as members."""
+        self._stands = self._told = False
+        """True between a backward and the optimizer's step with its gradients, and once takers know of this step."""
+        parts.before_step(self._steps)
+
+    @property
+    def follows(self) -> bool:
+        """True if a rank wants the sums of a step as soon as they are there."""
+        return any(each.wants_sums for each in self._takers.values())
+
+    def summed(self, bucket: LoadedBucket, mean: LoadedBucket, launch: Launch) -> None:
+        """Give gradients of a bucket of which a launch has summed up the last part, in a step that may still be done again."""
+        # Rows are added up when the step stands.
+        if self.follows and launch.rows is None:
+            last = {name: each.number for each in bucket.launches for name in each.names}
+            views = dict(zip(mean.names, mean.views, strict=True))
+            self.give_sums({name: views[name] for name in launch.names if last[name] == launch.number})
+
+    def give_sums(self, sums: Mapping[str, Any]) -> None:
+        """Give sums of gradients, by name."""
+        for each in self._takers.values():
+            if each.wants_sums:
+                each.give_sums(sums)
 
     def backward_ended(self) -> None:
         """Look for parts that the script has changed since the last step, such as averages of trained ones."""
+        self._stands = True
         if any(each.goes_on for each in self._takers.values()):
             self._changed = set(self._parts.changed())
 
-    def stepped(self, why_not: str | None = None, *, alone: bool = False) -> None:
+    def _steps(self) -> None:
+        """Tell takers of a step that the optimizer is about to make, which they make at the same time."""
+        if self._stands:
+            self._tell()
+        self._stands = False
+
+    def _tell(self) -> None:
+        self._told = True
+        for each in self._takers.values():
+            if each.goes_on:
+                each.steps(self._changed)
+
+    def stepped(self, why_not: str | None = None, *, alone: bool = False, meets: bool = False) -> None:
         """Give what is asked for, after a step of the optimizer. `why_not`: why what is given changes in other ways than by steps
-        that all ranks make alike; None: it does not; `alone`: this one was a step of this rank alone, which changes nothing."""
+        that all ranks make alike; None: it does not; `alone`: this one was a step of this rank alone, which changes nothing;
+        `meets`: all may meet after it, and wait for what is given now."""
         wanting = self._membership.joining.wanting
         for member in [each for each in self._takers if each not in wanting]:
             self._takers.pop(member).end()
@@ -75,13 +116,16 @@ class Giving:
         if why_not is not None:
             for each in self._takers.values():
                 each.stop(why_not)
-        changed, self._changed = self._changed, ()
+        if not (self._told or alone):
+            # Gradients came within the step: an exchange of ranks that step alone follows it, and some optimizers call backward.
+            self._tell()
+        changed, self._changed, self._stands, self._told = self._changed, (), False, False
         if any(each.goes_on for each in self._takers.values()):
             for each in self._takers.values():
                 if each.goes_on and alone:
                     each.give_asked()
                 elif each.goes_on:
-                    each.stepped(changed)
+                    each.stepped(changed, proves=not meets)
             if not alone:
                 self._parts.stepped()
 
@@ -108,6 +152,10 @@ class Taker:
         self._pieces: set[int] = set()
         """Parts that were given, and that no step changes."""
         self._unproved: deque[int] = deque()
+        self._ahead: dict[int, str] = {}
+        """By part, a digest of the sum that was given in the step under way."""
+        self._keeps_sums = True
+        """True as long as the optimizer steps with sums as they are given."""
         self._over = self._closed = False
         why = parts.unfit()
         if why is None:
@@ -126,8 +174,22 @@ class Taker:
         """True until the last message is queued or the connection ends."""
         return not (self._over or self._closed)
 
-    def stepped(self, changed: Collection[int]) -> None:
-        """Queue a step's gradients, parts that are asked for, and digests. `changed`: parts that something else has changed."""
+    @property
+    def wants_sums(self) -> bool:
+        """True if sums are of use before the step."""
+        return self.goes_on and self._keeps_sums and bool(self._followed)
+
+    def give_sums(self, sums: Mapping[str, Any]) -> None:
+        """Queue sums of gradients, by name, which the next step may be with."""
+        given = self._parts.sums(sums, self._followed)
+        if given:
+            self._ahead.update((part, digest([each])) for part, each in given)
+            parts, arrays = zip(*given, strict=True)
+            sizes = tuple(map(len, arrays))
+            self._queue(Ahead(parts=parts, sizes=sizes, bytes=sum(sizes)), arrays)
+
+    def steps(self, changed: Collection[int]) -> None:
+        """Queue a step, with gradients that were not given yet. `changed`: parts that something else has changed."""
         given = [part for part in self._followed if part not in changed]
         gradients = self._parts.gradients(given)
         size_bytes = sum(len(each) for _, each in gradients)
@@ -136,20 +198,32 @@ class Taker:
                 f"training makes gradients faster than they reach it: {self._unsent_bytes >> 20} MiB wait to be sent"
             )
             return
+        ahead = self._ahead
+        here = {part for part, each in gradients if part in ahead and ahead[part] == digest([each])}
+        # A script that changes gradients, such as by clipping, does so in more steps than this one.
+        self._keeps_sums = self._keeps_sums and all(part in here for part, _ in gradients if part in ahead)
+        self._ahead = {}
         if self._followed:
+            left = [each for part, each in gradients if part not in here]
             step = Stepped(
                 rates=list(map(dict, self._parts.rates())),
                 parts=tuple(part for part, _ in gradients),
                 sizes=tuple(len(each) for _, each in gradients),
+                here=tuple(sorted(here)),
                 behind=self._unsent_bytes,
-                bytes=size_bytes,
+                bytes=sum(map(len, left)),
             )
-            self._queue(step, [each for _, each in gradients])
+            self._queue(step, left)
+
+    def stepped(self, changed: Collection[int], *, proves: bool) -> None:
+        """Queue parts as they are after a step: those in `changed` that were given, and those that are asked for; and digests, if
+        it `proves` what was given."""
         self._give(
             sorted(part for part in changed if part in self._followed or part in self._pieces), again=True
         )
         self.give_asked()
-        self._prove()
+        if proves:
+            self._prove()
 
     def last(self, message: Meets | Stops) -> None:
         """Queue the last message."""

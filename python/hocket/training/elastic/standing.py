@@ -307,11 +307,14 @@ class Standing:
         timeout_s, updates = self._patience_s, self.step.updates
         self.step.agreement.wait(timeout_s, self.check_finished)
         for turn in self._due:
-            if updates.readiness.waits(turn.arena):
-                updates.wait(turn, timeout_s)
-            else:
-                for launch in updates.buckets[turn.arena].launches:
+            in_flight = updates.readiness.waits(turn.arena)
+            for launch in updates.buckets[turn.arena].launches:
+                if in_flight:
+                    updates.readiness.wait(launch.number, timeout_s)
+                else:
                     self._wait(launch.program)
+                mean = updates.means.of[turn.arena][turn.slot]
+                self.step.commit.summed(updates.buckets[turn.arena], mean, launch)
         for program in self.step.agreement.begin_dense():
             self._wait(program)
 

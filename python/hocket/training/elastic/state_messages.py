@@ -43,13 +43,22 @@ class Gives(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_f
     bytes: Size
 
 
+class Ahead(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="ahead"):
+    """Sums of parts' gradients in the step under way. They may not be the last ones: a loss makes others, and so may the script."""
+
+    parts: tuple[Count, ...]
+    sizes: tuple[Size, ...]
+    bytes: Size
+
+
 class Steps(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="steps"):
-    """A step of the optimizer: numbers of its groups, and gradients of parts with their sizes. `behind`: bytes that the source had
-    still to send when it made this."""
+    """A step of the optimizer: numbers of its groups, and parts with the sizes of their gradients. `here`: parts whose gradients
+    have come ahead; the others' follow. `behind`: bytes that the source had still to send when it made this."""
 
     rates: list[dict[str, Any]]
     parts: tuple[Count, ...]
     sizes: tuple[Size, ...]
+    here: tuple[Count, ...]
     behind: Count
     bytes: Size
 
@@ -78,7 +87,7 @@ class Asks(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_fi
     parts: tuple[Count, ...]
 
 
-FromSource = Offers | Gives | Steps | Sums | Meets | Stops
+FromSource = Offers | Gives | Ahead | Steps | Sums | Meets | Stops
 
 _from_source: typed.Decoder[FromSource] = typed.json_decoder(FromSource)
 _asks: typed.Decoder[Asks] = typed.json_decoder(Asks)
@@ -103,7 +112,7 @@ class Inbox:
         """Return the message that this frame completes, or None. FrameError: a source sends no such frame."""
         if self._message is None:
             message = _read(_from_source, payload)
-            size_bytes = message.bytes if isinstance(message, Gives | Steps) else 0
+            size_bytes = message.bytes if isinstance(message, Gives | Ahead | Steps) else 0
             if not size_bytes:
                 return Received(message, memoryview(b""))
             self._message, self._data, self._filled = message, bytearray(size_bytes), 0

@@ -116,6 +116,11 @@ class Launch:
     rows: Rows | None = None
     """Rows of the gradient, if it travels as rows."""
 
+    @property
+    def names(self) -> list[str]:
+        """Names of the gradients of which it has parts."""
+        return [name for name, _, _ in self.compiled.ranges]
+
     def bound(self, memory: _native.Memory) -> dict[int, tuple[_native.Memory, int]]:
         """Return the buffers that its programs bind in memory that is laid out like that of the gradients."""
         item = ITEM_BYTES[self.compiled.dtype]

@@ -10,7 +10,7 @@ and the gradients that step it are those of exchanges. The state of the rank's o
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -89,7 +89,15 @@ class StateParts(Protocol):
         """Return those bytes of a part that all ranks have alike."""
 
     def gradients(self, parts: Sequence[int]) -> Sequence[tuple[int, StateBytes]]:
-        """Return the gradients with which the last step changed these parts; parts without one were passed over."""
+        """Return the gradients with which the last step changed these parts, or the one that is about to; parts without one are
+        passed over."""
+
+    def sums(self, sums: Mapping[str, Any], parts: Collection[int]) -> Sequence[tuple[int, StateBytes]]:
+        """Return those of these sums of gradients, by name, that are of these parts, as `gradients` would if the optimizer stepped
+        with them; none where that is not known before the step."""
+
+    def before_step(self, call: Callable[[], None]) -> None:
+        """Call `call` when the optimizer is about to step, in the thread that trains."""
 
     def changed(self) -> Sequence[int]:
         """Return parts that something else than the optimizer has changed since `stepped`, as far as that shows."""

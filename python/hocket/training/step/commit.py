@@ -10,6 +10,7 @@ from hocket._native import LiveTurn, Readiness
 from hocket.artefacts.plan import Plan
 from hocket.errors import PeerError, UsageError
 from hocket.job.rendezvous import Job
+from hocket.training.memory.buckets import Launch, LoadedBucket
 from hocket.training.servers.served import PATIENCE_S
 from hocket.training.step.owners import Owners
 from hocket.training.step.place import Place
@@ -45,6 +46,8 @@ class Commit:
     step: Step
     ranks: Callable[[], Sequence[int]]
     """Ranks that are in the last sums, as they report."""
+    summed: Callable[[LoadedBucket, LoadedBucket, Launch], None]
+    """Function to call with a bucket, its mean, and a launch whose sums are here, which a loss may still undo."""
 
     @property
     def left(self) -> bool:
@@ -63,6 +66,7 @@ class Commit:
     def begin(self, step: Step) -> None:
         """Begin among ranks that have met, when the step has its votes and no buckets."""
         self.step, self.ranks = step, lambda: range(step.job.world)
+        self.summed = lambda *_: None
 
     def loads(self, plan: Plan) -> None:
         """Note that programs of this plan are about to be loaded."""

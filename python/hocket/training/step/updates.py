@@ -37,9 +37,8 @@ class Hooks:
         places: dict[str, list[tuple[int, int]]] = {}
         self._names: list[list[str]] = []
         for at, launch in enumerate(launches_of(buckets)):
-            names = [name for name, _, _ in launch.compiled.ranges]
-            self._names.append(names)
-            for index, name in enumerate(names):
+            self._names.append(launch.names)
+            for index, name in enumerate(launch.names):
                 places.setdefault(name, []).append((at, index))
         self._packed = {each.rows.gradient.name for each in launches_of(buckets) if each.rows is not None}
         self._places = [[places[name] for name in bucket.names] for bucket in buckets]
