@@ -237,6 +237,30 @@ def beside(own):
     group.shutdown()
 
 
+def dropped(own):
+    """Groups to which nothing refers after some calls, as in a test that lets its group go out of scope."""
+    gc.disable()
+    for uuid in range(3):
+        group = hk.reconfigurable_group(PATIENCE)
+        options = ReconfigureOptions()
+        options.uuid = uuid
+        options.handles = own.told(f"dropped {uuid}", group.get_reconfigure_handle())
+        group.reconfigure(options).wait()
+        tensors = [torch.ones(1000), torch.ones(1000)]
+        group.allreduce(tensors[:1]).wait()
+        work = group.allreduce(tensors[1:])
+        work.wait()
+        node = weakref.ref(group.node)
+        own.seen.append([each[0].item() for each in tensors])
+        own.told(f"called {uuid}")
+        del group, work
+        deadline_s = time.monotonic() + PATIENCE.total_seconds()
+        # Its memory is that of its node: a terabyte of addresses for every member.
+        while node() is not None:
+            assert time.monotonic() < deadline_s, [type(each) for each in gc.get_referrers(node())]
+            time.sleep(0.01)
+
+
 def at_hosts(own):
     """Two hosts: messages and calls between them, before and after they have changed places."""
     for uuid, members in enumerate(([0, 1], [1, 0])):

@@ -141,6 +141,11 @@ def test_a_group_beside_the_default_one(tmp_path):
     assert (first, second, third) == ([3.0, 2.0], [3.0], [3.0, 2.0])
 
 
+def test_a_group_that_nothing_refers_to_is_closed(tmp_path):
+    """Broken: a program that makes groups and drops them, as PyTorch's own allow, runs out of addresses."""
+    assert seen(tmp_path, "dropped", 2) == [[[2.0, 2.0]] * 3] * 2
+
+
 def test_members_on_two_hosts(emulated, tmp_path):
     """Broken: a handle leads another host to its own loopback."""
     hosts = tuple(Host(name=each, bandwidth_bit_per_s=1e9) for each in "ab")

@@ -33,7 +33,7 @@ if sys.argv[1] == "distribute":
     hosts = _joined.job.hosts
 else:
     from hocket.torch.backend import configured
-    hosts = configured.open_groups[0].node.job.hosts
+    hosts = next(iter(configured.open_groups)).node.job.hosts
     dist.destroy_process_group()
 assert socket.gethostname() == sys.argv[2]
 sys.stdout.write(f"rank {rank}: {total:.12f} {list(hosts)}\\n")

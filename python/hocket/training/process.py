@@ -15,8 +15,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Literal
+from typing import Literal
 
 from hocket import _native
 from hocket.errors import Error, PeerError, RendezvousError, UsageError
@@ -26,6 +25,7 @@ from hocket.job.clock import ClockLog
 from hocket.job.host import Host
 from hocket.job.meeting import Publish
 from hocket.job.rendezvous import LINGER_S, Job, join
+from hocket.job.uncaught import described, uncaught
 from hocket.job.usage import UsageLog
 from hocket.libraries.service import Service
 from hocket.members.arrival import arrive
@@ -123,8 +123,7 @@ class Process:
             self.everyone.server.on_failure(self._end_without_store)
         self._owner = os.getpid()
         self._closers: list[Callable[[], None]] = []
-        self._excepthook = sys.excepthook
-        sys.excepthook = self._on_exception
+        uncaught.tell(self._on_exception)
         atexit.register(self._end)
 
     @property
@@ -295,8 +294,7 @@ class Process:
     def _close(self, *, at_exit: bool) -> None:
         if self.mine:
             atexit.unregister(self._end)
-            if sys.excepthook == self._on_exception:
-                sys.excepthook = self._excepthook
+            uncaught.forget(self._on_exception)
             closers, self._closers = self._closers, []
             try:
                 for closer in closers:
@@ -342,15 +340,10 @@ class Process:
             sys.stderr.flush()
             os._exit(1)
 
-    def _on_exception(
-        self, kind: type[BaseException], error: BaseException, trace: TracebackType | None
-    ) -> Any:
-        # The error first: in an elastic job, others that hear that this rank ends do not leave it the time to say so.
-        try:
-            return self._excepthook(kind, error, trace)
-        finally:
-            if self.mine:
-                self.abort(f"{kind.__name__}: {error}" if str(error) else kind.__name__, error)
+    def _on_exception(self, error: BaseException) -> None:
+        # The error has been printed: in an elastic job, others that hear that this rank ends do not leave it the time for that.
+        if self.mine:
+            self.abort(described(error), error)
 
 
 def _without_state(settings: Settings, _secret: bytes, membership: Membership, host: str) -> None:

@@ -30,7 +30,7 @@ def reconfigurable_group(timeout: timedelta = default_pg_timeout) -> dist.Proces
     """Create a process group of this process alone, whose members come by `reconfigure`, beside any default group.
 
     torchft's Manager takes it as `pg`. `timeout`: of calls and of `reconfigure`, unless given there. The group is closed by
-    `shutdown`.
+    `shutdown`, or when nothing refers to it.
 
     Raises:
         RuntimeError: this PyTorch has no `ProcessGroup.reconfigure`, which came with 2.15.

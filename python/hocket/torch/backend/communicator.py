@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
+from weakref import WeakMethod
 
 from hocket import _native
 from hocket.errors import Error
+from hocket.job.rendezvous import LINGER_S
 from hocket.torch.backend.collectives import Collectives, collectives_of
 from hocket.torch.backend.meeting import Meeting
 from hocket.torch.backend.monitored import MonitoredBarrier
@@ -15,9 +18,11 @@ from hocket.torch.backend.node import Node
 from hocket.torch.backend.recorder import Entry
 from hocket.torch.backend.works import Works
 
+T = TypeVar("T")
+
 
 class Communicator:
-    """One configuration of a group.
+    """One configuration of a group, to which it does not refer.
 
     Attributes:
         node: this process in the job of the members.
@@ -43,17 +48,19 @@ class Communicator:
     ) -> None:
         """Meet the other members through `store`, a part of torch's store for this group and configuration alone.
 
-        `describe` returns what the group is for. `failing` is called with the error of a call, before its caller learns of it.
+        `describe` returns what the group is for. `failing` is called with the error of a call, before its caller learns of it. Both
+        are methods of the group.
         """
         self.node, self.ranks, self.rank = node, list(ranks), rank
         place = f"rank {node.job.rank} on {node.job.host}"
         self.monitored = MonitoredBarrier(store, rank=rank, world=len(ranks), place=place)
         self.number = _agree_on_number(store, rank, ranks[0], timeout_s)
         self.collectives: Collectives = collectives_of(node, ranks, store, self.number, timeout_s)
-        self.works = Works(name, failing)
+        self.works = Works(name, _while_there(failing, None))
         self._name, self._progress = name, node.job.progress
         self._progress.joined()
-        self.record = None if node.recorder is None else node.recorder.group(name, describe, ranks)
+        described = _while_there(describe, "")
+        self.record = None if node.recorder is None else node.recorder.group(name, described, ranks)
         node.works.append(self.works)
 
     def move(
@@ -73,17 +80,36 @@ class Communicator:
         if entry is not None:
             entry.end()
 
-    def leave(self) -> None:
-        """Leave after the calls that are queued, each within its time-out; later ones are refused."""
+    def leave(self, linger_s: float = LINGER_S) -> None:
+        """Leave after the calls that are queued, each within its time-out; later ones are refused. The last group of the process
+        leaves the job, too; `linger_s`: as in `Job.close`."""
         self.works.drain()
         self.node.works.remove(self.works)
         self.collectives.leave()
+        if not self.node.works:
+            self.node.close(linger_s)
+
+    def dropped(self) -> None:
+        """Leave in a thread of its own: nothing refers to the group any more, and Python may say so anywhere."""
+        if self.node.is_open:
+            threading.Thread(target=self.leave, args=(0.0,), name="hocket-dropped", daemon=True).start()
 
     def abandon(self, reason: str, cause: tuple[int, str] | None = None) -> None:
         """Leave at once, and the job with it: calls of this group fail here and on the other members, with the reason."""
         with contextlib.suppress(Error):  # the job has ended before, and its calls have failed
             self.node.engine.abort(reason, cause)
         self.node.close(linger_s=0.0)
+
+
+def _while_there(method: Callable[..., T], otherwise: T) -> Callable[..., T]:
+    """Return a function that calls this method as long as its object is there, and returns `otherwise` after that."""
+    weak = WeakMethod(method)
+
+    def call(*arguments: object) -> T:
+        there = weak()
+        return otherwise if there is None else there(*arguments)
+
+    return call
 
 
 def _agree_on_number(store: Any, rank: int, first: int, timeout_s: float) -> int:

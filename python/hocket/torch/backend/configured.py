@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
+from weakref import WeakSet, finalize
 
 from torch._C._distributed_c10d import Work
 
@@ -36,8 +37,8 @@ FIXED = (
 
 log = logging.getLogger("hocket.torch")
 
-open_groups: list[Configured] = []
-"""Open groups of this process."""
+open_groups: WeakSet[Configured] = WeakSet()
+"""Open groups of this process. One to which nothing else refers is closed."""
 
 
 @contextmanager
@@ -96,6 +97,8 @@ class Configured(Abilities):
             describe=self.getGroupDesc,
             failing=self._failed,
         )
+        self._dropped = finalize(self, self._present.dropped)
+        self._dropped.atexit = False
         self._rank, self._size = rank, len(ranks)
 
     def getRank(self) -> int:  # noqa: N802  # torch's name
@@ -159,8 +162,8 @@ class Configured(Abilities):
         if self._door is None:
             self.node.engine.abort(reason)
         else:
-            self._present.abandon(reason)
-            self._present, self._absence = None, "it was aborted"
+            self._parted().abandon(reason)
+            self._absence = "it was aborted"
 
     def shutdown(self) -> None:
         """Close the group after its queued calls; the last group of the process leaves the job."""
@@ -171,9 +174,8 @@ class Configured(Abilities):
             self._leave("this member has destroyed the group")
             self._absence = "it was destroyed"
         elif self._present is not None:
+            self._dropped.detach()
             self._present.leave()
-            if not any(group._present and group.node is self.node for group in open_groups):
-                self.node.close()
 
     def _own_door(self) -> Door:
         if self._door is None:
@@ -192,14 +194,19 @@ class Configured(Abilities):
             raise
 
     def _leave(self, reason: str) -> None:
-        present, self._present = self._present, None
-        if present is None:
+        if self._present is None:
             return
+        present = self._parted()
         if present.works.is_idle:
-            present.leave()
-            present.node.close(linger_s=0.0)
+            present.leave(linger_s=0.0)
         else:
             present.abandon(reason)
+
+    def _parted(self) -> Communicator:
+        """Be without members, and return the configuration to leave. RuntimeError: there is none."""
+        present, self._present = self.communicator, None
+        self._dropped.detach()
+        return present
 
     def _failed(self, error: BaseException) -> None:
         job = None if self._present is None else self._present.node.job

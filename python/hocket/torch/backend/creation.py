@@ -84,7 +84,7 @@ def create(opts: Any, backend_options: object) -> Group:
             group.join(node, ranks, opts.store)
     if isinstance(group, Mixed):
         group.make(backends, backend_options)
-    open_groups.append(group)
+    open_groups.add(group)
     return group
 
 

@@ -12,9 +12,7 @@ import contextlib
 import dataclasses
 import os
 import secrets
-import sys
 from datetime import timedelta
-from types import TracebackType
 from typing import Any
 
 from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
@@ -28,6 +26,7 @@ from hocket.job import tuning
 from hocket.job.cause import cause_of
 from hocket.job.first_file import of_rank_0
 from hocket.job.rendezvous import LINGER_S, SECRET_BYTES, Job, join
+from hocket.job.uncaught import described, uncaught
 from hocket.measure.quick import known_cluster
 from hocket.settings import Settings
 from hocket.start.variables import of_torch
@@ -79,18 +78,21 @@ class Node:
         self.staging = Staging(self.engine)
         self.messages = Messages(self.engine, self.works, self.staging)
         self._owner, self._closed, self._gave_up = os.getpid(), False, False
-        self._excepthook = sys.excepthook
-        sys.excepthook = self._on_exception
+        uncaught.tell(self._on_exception)
         atexit.register(self.close)
+
+    @property
+    def is_open(self) -> bool:
+        """True in the process that has joined, until it leaves."""
+        return os.getpid() == self._owner and not self._closed
 
     def close(self, linger_s: float = LINGER_S) -> None:
         """Leave the job; idempotent. A forked child does nothing. `linger_s`: as in `Job.close`."""
-        if os.getpid() == self._owner and not self._closed:
+        if self.is_open:
             at_exit = ending.process_ends() and not self._gave_up
             self._closed = True
             atexit.unregister(self.close)
-            if sys.excepthook == self._on_exception:
-                sys.excepthook = self._excepthook
+            uncaught.forget(self._on_exception)
             for works in self.works:
                 works.end()
             self.messages.close()
@@ -105,20 +107,13 @@ class Node:
                 self.job.failing.dumps.remove(self.recorder.calls)
             self.job.close(linger_s=min(linger_s, ending.LINGER_S) if at_exit else linger_s)
 
-    def _on_exception(
-        self, kind: type[BaseException], error: BaseException, trace: TracebackType | None
-    ) -> None:
-        # The hook stays in the chain: torch's own hook, which is set later, calls it, and is never removed.
-        try:
-            self._excepthook(kind, error, trace)
-        finally:
-            if os.getpid() == self._owner and not self._closed:
-                self._gave_up = True
-                reason = f"{kind.__name__}: {error}" if str(error) else kind.__name__
-                cause = cause_of(error, self.job.rank)
-                if self.job.failing is not None:
-                    self.job.failing.failed(reason, error, asks=cause is not None)
-                self.engine.abort(reason, cause)
+    def _on_exception(self, error: BaseException) -> None:
+        if self.is_open:
+            self._gave_up = True
+            reason, cause = described(error), cause_of(error, self.job.rank)
+            if self.job.failing is not None:
+                self.job.failing.failed(reason, error, asks=cause is not None)
+            self.engine.abort(reason, cause)
 
     def _secret(self, rank: int) -> bytes:
         if rank == 0:

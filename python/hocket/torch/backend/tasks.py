@@ -88,7 +88,7 @@ class Task(Work):
                 )
             )
         if not self._complete.wait(limit_s):
-            raise RuntimeError(f"not complete after {limit_s:g} s, the limit of this wait")
+            raise RuntimeError(f"timed out: not complete after {limit_s:g} s, the limit of this wait")
         if self._failure is not None:
             raise as_torch(self._failure)
         if self._landing is not None:

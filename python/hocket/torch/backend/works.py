@@ -140,6 +140,8 @@ class Works:
     def _life(self) -> None:
         while (due := self._queue.get()) is not None:
             self._run(*due)
+            # A call refers to its group, which is closed when nothing else does.
+            del due
 
     def _run(self, act: Action, task: Task) -> None:
         failure: BaseException | None = None
