@@ -38,7 +38,7 @@ PURE_TESTS := analysis formats planning programs simulation tidy
 
 SWITCH := python/hocket/tools/testbed/hocket-switch
 
-.PHONY: help ci-verbs setup base switch demo wheel check-wheel check-image test quick replay test-timing $(SUITES:%=test-%) test-clients test-gpu test-frameworks test-fabric test-ray test-torch test-vulkan check check-rust rust-is-built check-python docs fmt bench bench-elastic bless fuzz exactly-once meetings elastic streams churn clean
+.PHONY: help ci-verbs setup base switch demo wheel check-wheel check-image test quick replay test-timing $(SUITES:%=test-%) test-clients test-gpu test-frameworks test-fabric test-ray test-torch test-torchft test-vulkan check check-rust rust-is-built check-python docs fmt bench bench-elastic bless fuzz exactly-once meetings elastic streams churn clean
 
 help: ## list the verbs
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -113,7 +113,10 @@ test-vulkan: $(STAMPS)/vulkan ## training on a device of somebody else's, Mesa's
 
 test-torch: setup ## PyTorch's own distributed tests for our backend, an hour; writes docs/torch-tests.md
 	$(PIP) install -q $(CONSTRAINTS) expecttest
-	$(BIN)/python tests/torch_suite/report.py
+	$(BIN)/python -m tests.torch_suite.report
+
+test-torchft: $(STAMPS)/torchft ## torchft's own tests with Hocket in Gloo's place, and with Gloo; writes docs/torchft-tests.md
+	$(TORCHFT)/bin/python -m tests.torchft_suite.report
 
 check: check-rust check-python ## formatting, lints, types, layers
 
@@ -244,7 +247,7 @@ packages-clients := lightning transformers accelerate deepspeed
 builds-clients := setuptools wheel
 packages-frameworks := jax optax tensorflow-cpu keras
 packages-ray := ray
-packages-torchft := torchft-nightly
+packages-torchft := torchft-nightly parameterized
 # A PyTorch of its own, which that device was built for.
 packages-vulkan := torch torchvulkan
 alone-vulkan := yes

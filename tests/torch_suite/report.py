@@ -3,70 +3,40 @@
 Exit code 1 when a test fails. Writes docs/torch-tests.md. Each run takes some minutes.
 """
 
-import os
-import re
-import subprocess
 import sys
 import tempfile
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from xml.etree import ElementTree
 
 import torch
+
+from tests.support.suites import FAILED, KINDS, PASSED, Outcomes, outcomes_of
 
 HERE = Path(__file__).parent
 DOCUMENT = HERE.parents[1] / "docs" / "torch-tests.md"
 DEVICE = "hostile"
+CLASS = "TestHocket::"
 ON_CPU, ON_DEVICE = [("hocket", ""), ("gloo", ""), ("mpi", "")], [("nccl", DEVICE), ("gloo", DEVICE)]
 """Names of backends whose tests run, and the device."""
-TIMEOUT_S = 3600
 
 Run = tuple[str, str]
-PASSED = "passed"
-Outcomes = dict[str, tuple[str, str]]
-"""Outcome (passed, skipped, failed) and reason of each test."""
 
 
 def run(name: str, device: str, directory: Path, tests: Sequence[str] = ()) -> Outcomes:
     """Outcomes of these tests, or of all."""
-    results = directory / f"{name}{device}.xml"
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "no:warnings",
-        f"--junitxml={results}",
-        # The longest trains hundreds of models.
-        "--timeout=900",
-        "-o",
-        "faulthandler_timeout=960",
-        *([f"distributed.py::TestHocket::{test}" for test in tests] or ["distributed.py"]),
-    ]
     sys.stderr.write(f"PyTorch's distributed tests, those for `{name}`, {tensors(device)}\n")
-    environment = {**os.environ, "SUITE_AS": name, "SUITE_DEVICE": device}
-    ended = subprocess.run(command, cwd=HERE, env=environment, check=False, timeout=TIMEOUT_S)
-    if ended.returncode not in (0, 1):
-        raise SystemExit(f"pytest ended with {ended.returncode}")
-    outcomes = {}
-    for case in ElementTree.parse(results).iter("testcase"):  # noqa: S314  # pytest wrote it just now
-        problem = next((each for each in case if each.tag in ("failure", "error", "skipped")), None)
-        if problem is None:
-            outcomes[case.attrib["name"]] = (PASSED, "")
-        else:
-            kind = "skipped" if problem.tag == "skipped" else "failed"
-            outcomes[case.attrib["name"]] = (kind, reason(problem.attrib.get("message", "")))
-    return outcomes
-
-
-def reason(message: str) -> str:
-    """One line, the same in every run: sets of names are printed in any order."""
-    line = message.strip().splitlines()[0] if message.strip() else "no reason given"
-    return re.sub(
-        r"\{([^}]*)\}", lambda found: ", ".join(sorted(found[1].replace("'", "").split(", "))), line
+    outcomes = outcomes_of(
+        sys.executable,
+        [f"distributed.py::{CLASS}{test}" for test in tests] or ["distributed.py"],
+        results=directory / f"{name}{device}.xml",
+        directory=HERE,
+        environment={"SUITE_AS": name, "SUITE_DEVICE": device},
+        # The longest trains hundreds of models.
+        test_s=900,
+        limit_s=3600,
     )
+    return {test.removeprefix(CLASS): outcome for test, outcome in outcomes.items()}
 
 
 def tensors(device: str) -> str:
@@ -86,7 +56,7 @@ def write(on_cpu: dict[Run, Outcomes], on_device: dict[Run, Outcomes]) -> None:
         (test, each)
         for each, outcomes in runs.items()
         for test, (kind, _) in outcomes.items()
-        if kind == "failed"
+        if kind == FAILED
     ]
     never = [test for test in tests if test not in done | {each for each, _ in failed}]
     lines = [
@@ -105,7 +75,7 @@ def write(on_cpu: dict[Run, Outcomes], on_device: dict[Run, Outcomes]) -> None:
     ]
     for (name, device), outcomes in runs.items():
         count = Counter(kind for kind, _ in outcomes.values())
-        numbers = " | ".join(str(count[kind]) for kind in (PASSED, "skipped", "failed"))
+        numbers = " | ".join(str(count[kind]) for kind in KINDS)
         lines.append(f"| `{name}` | {tensors(device)} | {numbers} |")
     lines += [
         "",
@@ -139,7 +109,7 @@ def main() -> int:
             on_device[each] = run(*each, Path(directory), others)
     write(on_cpu, on_device)
     runs = [*on_cpu.values(), *on_device.values()]
-    return int(any(kind == "failed" for outcomes in runs for kind, _ in outcomes.values()))
+    return int(any(kind == FAILED for outcomes in runs for kind, _ in outcomes.values()))
 
 
 if __name__ == "__main__":

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import logging
-import sys
 import threading
 import time
 from collections.abc import Callable
 from typing import TypeVar
 
 from hocket.planning.asked import Asked
+from hocket.stacks import frame_of
 from hocket.user_classes import HOCKET, line_of
 
 T = TypeVar("T")
@@ -72,7 +72,7 @@ def within(limit_s: float, work: Callable[[], T], asked: Asked) -> T:
 
 def _line(thread: threading.Thread, asked: Asked) -> tuple[str, int] | None:
     """Return the user's file and line at which a thread is."""
-    frame = sys._current_frames().get(thread.ident or 0)
+    frame = frame_of(thread.ident)
     others = None
     while frame is not None:
         file = frame.f_code.co_filename

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import sys
 import traceback
 from collections.abc import Iterable
 from itertools import islice
 from types import FrameType
 
 from hocket.job.dumps.calls import Frame
+from hocket.stacks import frame_of
 
 FRAMES_MAX = 64
 
 
 def of_thread(thread: int | None) -> tuple[Frame, ...]:
     """Return the frames of a thread now, innermost first; none if it has ended."""
-    found = sys._current_frames().get(thread or 0)
+    found = frame_of(thread)
     return () if found is None else _frames(traceback.walk_stack(found))
 
 

@@ -11,7 +11,6 @@ import contextlib
 import logging
 import os
 import secrets
-import sys
 import threading
 import time
 import traceback
@@ -22,6 +21,7 @@ from hocket.job.live.files import SUFFIX, LiveJob, kept
 from hocket.job.live.process import Door
 from hocket.job.live.status import Reporter
 from hocket.job.store.store import Store
+from hocket.stacks import frame_of
 
 STACK_BYTES_MAX = 1 << 14
 CONNECT_TIMEOUT_S = 10.0
@@ -126,6 +126,6 @@ class Publisher:
 
     def _stack(self) -> str:
         """Return the Python stack of the main thread, innermost call last, without its outermost part if it is deep."""
-        frame = sys._current_frames().get(self._trains or 0)
+        frame = frame_of(self._trains)
         text = "".join(traceback.format_stack(frame)) if frame is not None else "the main thread has ended\n"
         return text.encode()[-STACK_BYTES_MAX:].decode(errors="replace")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 from weakref import WeakMethod
@@ -90,9 +89,9 @@ class Communicator:
             self.node.close(linger_s)
 
     def dropped(self) -> None:
-        """Leave in a thread of its own: nothing refers to the group any more, and Python may say so anywhere."""
+        """Leave, as nothing refers to the group any more."""
         if self.node.is_open:
-            threading.Thread(target=self.leave, args=(0.0,), name="hocket-dropped", daemon=True).start()
+            self.leave(linger_s=0.0)
 
     def abandon(self, reason: str, cause: tuple[int, str] | None = None) -> None:
         """Leave at once, and the job with it: calls of this group fail here and on the other members, with the reason."""

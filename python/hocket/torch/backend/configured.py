@@ -22,6 +22,7 @@ from hocket.job.store import address as addresses
 from hocket.settings import Settings
 from hocket.torch.backend.abilities import Abilities
 from hocket.torch.backend.communicator import Communicator
+from hocket.torch.backend.dropped import leaving
 from hocket.torch.backend.errors import as_torch
 from hocket.torch.backend.handles import Door, Handle, members_of
 from hocket.torch.backend.node import Node
@@ -97,7 +98,7 @@ class Configured(Abilities):
             describe=self.getGroupDesc,
             failing=self._failed,
         )
-        self._dropped = finalize(self, self._present.dropped)
+        self._dropped = finalize(self, leaving(), self._present.dropped)
         self._dropped.atexit = False
         self._rank, self._size = rank, len(ranks)
 

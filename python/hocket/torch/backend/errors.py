@@ -7,6 +7,10 @@ from __future__ import annotations
 
 from hocket.errors import Error, PeerError, RendezvousError, UsageError
 
+CLOSED = "Connection closed by peer"
+"""Gloo's words for a rank that has gone: programs that know nothing of Hocket look for them."""
+GONE = ("lost", "left")
+
 
 class BackendError(Error, RuntimeError):
     """Error of Hocket in a collective, a message or a group of `torch.distributed`."""
@@ -26,7 +30,11 @@ class BackendUsageError(UsageError, BackendError):
 
 def as_torch(error: BaseException) -> RuntimeError:
     """Return the error in the form that PyTorch's callers expect: a new object for each `raise`, caused by the original."""
-    again = _kind(error)(str(error) or type(error).__name__)
+    text = str(error) or type(error).__name__
+    if isinstance(error, PeerError) and error.why in GONE:
+        what, *hints = text.split("\n")
+        text = "\n".join([f"{what} ({CLOSED})", *hints])
+    again = _kind(error)(text)
     again.__dict__.update(error.__dict__)
     again.__cause__ = error
     return again
