@@ -6,8 +6,10 @@ after the same step.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import re
 import resource
 import signal
 import sys
@@ -243,6 +245,15 @@ def uses() -> dict[str, int]:
     }
 
 
+def kept_open() -> list[str]:
+    """Names of files and of threads: native ones, and those of Python."""
+    found = [each.name for each in threading.enumerate()]
+    for each in (*Path("/proc/self/fd").iterdir(), *Path("/proc/self/task").iterdir()):
+        with contextlib.suppress(OSError):  # it has ended since
+            found.append(str(each.readlink()) if each.is_symlink() else (each / "comm").read_text().strip())
+    return sorted(re.sub(r"[0-9]+", "", each) for each in found)
+
+
 def common(model: torch.nn.Module) -> str:
     session = distributed_of(model).session
     assert isinstance(session, ReducingSession)
@@ -382,6 +393,7 @@ def trained(directory: Path, name: str, flaw: str) -> None:
                     "told": told,
                     "process": os.getpid(),
                     "uses": uses(),
+                    "open": kept_open(),
                     "meets": meets(model),
                     "agreed": hk.agreed(model),
                     "plan": plan_of(model).label,

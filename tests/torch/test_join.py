@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -238,7 +239,7 @@ def test_a_job_ends_with_the_last_rank_that_has_its_state(trainings: Callable[..
 def test_a_rank_that_has_met_many_others_has_kept_nothing_of_them(trainings: Callable[..., Local]) -> None:
     """Broken: a job would run out of descriptors, threads or memory after some days on machines that come and go."""
     training = trainings("ab")
-    settled = []
+    settled, opened = [], []
     for turn in range(WARM + CASES):
         training.come("ab"[turn % 2])
         training.trains_on(3)
@@ -250,6 +251,7 @@ def test_a_rank_that_has_met_many_others_has_kept_nothing_of_them(trainings: Cal
         training.trains_on(2)
         training.until(lambda: all(founders_use(training)))
         settled.append(founders_use(training))
+        opened.append(founders_open(training))
 
     def as_before() -> bool:
         both = zip(settled[WARM - 1], founders_use(training), strict=True)
@@ -261,7 +263,9 @@ def test_a_rank_that_has_met_many_others_has_kept_nothing_of_them(trainings: Cal
         # Where other work keeps ranks from it, the thread beside training is still in its last meeting with those who left.
         training.until(as_before)
     except AssertionError:
-        pytest.fail(f"kept: {founders_use(training)}, after {settled}\n{training.said()}")
+        now = zip(opened[WARM - 1], founders_open(training), strict=True)
+        kept = [(after - before, before - after) for before, after in now]
+        pytest.fail(f"kept, and gone: {kept}\n{founders_use(training)}, after {settled}\n{training.said()}")
     used = founders_use(training)
     assert training.end().code == 0, training.said()
     for before, after in zip(settled[WARM - 1], used, strict=True):
@@ -270,6 +274,10 @@ def test_a_rank_that_has_met_many_others_has_kept_nothing_of_them(trainings: Cal
 
 def founders_use(training: Local) -> list[dict[str, int]]:
     return [least_used(training.steps()[f"founder-{rank}"]) for rank in range(2)]
+
+
+def founders_open(training: Local) -> list[Counter[str]]:
+    return [Counter(training.steps()[f"founder-{rank}"][-1]["open"]) for rank in range(2)]
 
 
 def least_used(notes: list[dict[str, Any]]) -> dict[str, int]:
