@@ -31,7 +31,7 @@ class BackendUsageError(UsageError, BackendError):
 def as_torch(error: BaseException) -> RuntimeError:
     """Return the error in the form that PyTorch's callers expect: a new object for each `raise`, caused by the original."""
     text = str(error) or type(error).__name__
-    if isinstance(error, PeerError) and error.why in GONE:
+    if isinstance(error, PeerError) and error.why in GONE and not isinstance(error, BackendError):
         what, *hints = text.split("\n")
         text = "\n".join([f"{what} ({CLOSED})", *hints])
     again = _kind(error)(text)
